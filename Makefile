@@ -1,0 +1,44 @@
+# make run and make test set up their own environment; all they need is Python 3.11+, git and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: run test check lint types layers bench clean help
+
+help:
+	@echo "make run     show a sample workspace: list, inspect and check its skills and agents"
+	@echo "make test    run all tests"
+	@echo "make check   lint, types and import layers"
+	@echo "make bench   measure against a floor, in one run"
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Kitbag needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 1; }
+	@echo "Setting up $(VENV) (once)..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+run: $(VENV)/.ready
+	@sh examples/tour.sh $(abspath $(BIN)/kitbag)
+
+test: $(VENV)/.ready
+	$(BIN)/python -m pytest -n 2
+
+check: lint types layers
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.ready
+	$(BIN)/pyright
+
+layers: $(VENV)/.ready
+	$(BIN)/lint-imports --no-cache
+
+bench: $(VENV)/.ready
+	$(BIN)/python bench/scan.py
+
+clean:
+	rm -rf $(VENV) dist build .pytest_cache .ruff_cache

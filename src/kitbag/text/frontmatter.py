@@ -1,0 +1,243 @@
+"""The head of a file (`---`, YAML, `---`) and the body after it, from whatever a person produced.
+
+Used by every loader in `library`. Order of trials: a line reader for plain heads, YAML, pieces at
+known keys, nothing. Never raises for content; what was recovered and how is a list of problems.
+"""
+
+import os
+import re
+from typing import NamedTuple
+
+from kitbag.text.guarded_yaml import YamlError, read_yaml
+from kitbag.text.plain_head import Metadata, Value, read_plain
+from kitbag.text.source import Problem, Stamp, decode, open_regular, os_problem, read_text, stamp_of
+
+HEAD_LIMIT = 256 * 1024
+_CHUNK = 4096
+_CLOSED = re.compile(rb"[\r\n]-{3,}[ \t]*(?=[\r\n]|\Z)")
+_KEY_LINE = re.compile(r"([A-Za-z_][\w-]*):(?=\s|$)")
+_NO_PROBLEMS: tuple[Problem, ...] = ()
+
+
+class Head(NamedTuple):
+    metadata: Metadata
+    problems: tuple[Problem, ...]
+    present: bool
+    """There was a head, closed or not."""
+    opening: str
+    """As much of the body as happened to be read: for a description where none is given."""
+
+
+class Parts(NamedTuple):
+    """A text cut at its fences."""
+
+    head: str | None
+    head_line: int
+    body: str
+    body_line: int
+    problems: list[Problem]
+
+
+def read_head(path: str, known: frozenset[str]) -> tuple[Stamp, Head]:
+    """Only the start of the file is read. Raises SourceError when it is no readable text file."""
+    descriptor, status = open_regular(path)
+    try:
+        data = os.read(descriptor, _CHUNK)
+        head = _fast_head(data)
+        if head is not None:
+            return stamp_of(status), head
+        if data.lstrip(b"\xef\xbb\xbf\xff\xfe \t\r\n\0").startswith(b"-"):
+            while len(data) < HEAD_LIMIT and not _CLOSED.search(data, 3):
+                chunk = os.read(descriptor, 65536)
+                if not chunk:
+                    break
+                data += chunk
+    except OSError as error:
+        raise os_problem(error) from error
+    finally:
+        os.close(descriptor)
+    return stamp_of(status), parse_head(*decode(data[:HEAD_LIMIT]), known=known)
+
+
+def _fast_head(data: bytes) -> Head | None:
+    """The common case: LF, UTF-8, a plain head inside the first block, something after it."""
+    if not data.startswith(b"---\n"):
+        return None
+    end = data.find(b"\n---", 3)
+    if end < 0 or data[end + 4 : end + 5] != b"\n":
+        return None
+    try:
+        metadata = read_plain(data[4:end].decode())
+    except UnicodeDecodeError:
+        return None
+    if not metadata or "description" not in metadata:
+        return None
+    return Head(metadata, _NO_PROBLEMS, True, "")
+
+
+def parse_head(text: str, problems: list[Problem], known: frozenset[str]) -> Head:
+    parts = split(text)
+    problems = [*problems, *parts.problems]
+    if parts.head is None:
+        return Head({}, tuple(problems), False, parts.body)
+    metadata = read_metadata(parts.head, parts.head_line, known, problems)
+    return Head(metadata, tuple(problems), True, parts.body)
+
+
+def read_body(path: str) -> tuple[str, int, Stamp, list[Problem]]:
+    """What follows the head, the line it starts on, and the stamp of the file it came from."""
+    text, stamp, problems = read_text(path)
+    parts = split(text)
+    return parts.body, parts.body_line, stamp, [*problems, *parts.problems]
+
+
+def split(text: str) -> Parts:
+    """Cut at a first line `---` and the next line that is just `---`."""
+    stripped = text.lstrip("\n \t")
+    if not stripped.startswith("---"):
+        return Parts(None, 0, text, 1, [])
+    skipped = text[: len(text) - len(stripped)].count("\n")
+    lines = stripped.split("\n")
+    if lines[0].rstrip().strip("-"):
+        return Parts(None, 0, text, 1, [])
+    problems: list[Problem] = []
+    if skipped or not text.startswith("---"):
+        problems.append(
+            Problem("info", "head-not-first", 1, "the head does not start on the first line", "move `---` to line 1")
+        )
+    close = _closing_line(lines)
+    if close is not None:
+        body = "\n".join(lines[close + 1 :])
+        return Parts("\n".join(lines[1:close]), skipped + 2, body, skipped + close + 2, problems)
+    end = _unclosed_end(lines)
+    problems.append(
+        Problem(
+            "warning",
+            "head-unclosed",
+            skipped + 1,
+            "the head is never closed; lines that look like fields were taken for it",
+            f"add a line `---` after line {skipped + end}",
+        )
+    )
+    return Parts("\n".join(lines[1:end]), skipped + 2, "\n".join(lines[end:]), skipped + end + 1, problems)
+
+
+def _closing_line(lines: list[str]) -> int | None:
+    longer = None
+    for at in range(1, len(lines)):
+        if lines[at].startswith("---"):
+            line = lines[at].rstrip()
+            if line == "---":
+                return at
+            if longer is None and not line.strip("-"):
+                longer = at
+    return longer
+
+
+def _unclosed_end(lines: list[str]) -> int:
+    at = 1
+    while at < len(lines):
+        line = lines[at]
+        if not (_KEY_LINE.match(line) or line[:1] == " " or line.startswith("- ")) or not line.strip():
+            break
+        at += 1
+    return at
+
+
+def read_metadata(head: str, first_line: int, known: frozenset[str], problems: list[Problem]) -> Metadata:
+    """The fields of a head's text; `problems` grows by what was wrong."""
+    plain = read_plain(head)
+    if plain is not None:
+        return plain
+    try:
+        value, odd = read_yaml(head)
+    except YamlError as error:
+        reason = error.problem
+    else:
+        problems += [Problem("warning", o.code, first_line + o.line, o.problem, o.fix) for o in odd]
+        if isinstance(value, dict):
+            return value
+        if not value:
+            return {}
+        problems.append(
+            Problem("warning", "head-not-fields", first_line, "the head is not a list of `key: value` lines", "write `name:` and `description:`")
+        )
+        return _pieces(head, known)
+    metadata = _pieces(head, known)
+    fix = reason.fix
+    if metadata and reason.code == "yaml-invalid":
+        fix = "put the value in double quotes, or below `key: |` with two spaces before each line"
+    what = f"{reason.problem}; read field by field instead" if metadata else reason.problem
+    severity = "warning" if metadata else "error"
+    code = "yaml-recovered" if metadata else reason.code
+    problems.append(Problem(severity, code, first_line + reason.line, what, fix))
+    return metadata
+
+
+def _pieces(head: str, known: frozenset[str]) -> Metadata:
+    """The head cut at lines that start a known field, each piece read alone."""
+    metadata: Metadata = {}
+    key, start = "", 0
+    lines = head.split("\n")
+    for at, line in enumerate([*lines, "end:"]):
+        match = _KEY_LINE.match(line)
+        if at < len(lines) and not (match and match[1] in known):
+            continue
+        if key and key not in metadata:
+            metadata[key] = _piece(key, lines[start:at])
+        if match:
+            key, start = match[1], at
+    return metadata
+
+
+def _piece(key: str, lines: list[str]) -> Value:
+    text = "\n".join(lines)
+    try:
+        value, _ = read_yaml(text)
+    except YamlError:
+        pass
+    else:
+        if isinstance(value, dict) and list(value) == [key]:
+            return value[key]
+    raw = text[len(key) + 1 :].strip()
+    if len(raw) > 1 and raw[0] == raw[-1] and raw[0] in "\"'":
+        raw = raw[1:-1]
+    return raw.replace("\\n", "\n")
+
+
+def line_of(head: str, key: str, first_line: int = 2) -> int:
+    """The line a field stands on, for a diagnostic; the head's first line when it is not found."""
+    for at, line in enumerate(head.split("\n")):
+        if line.startswith(f"{key}:"):
+            return first_line + at
+    return max(first_line - 1, 1)
+
+
+_NOT_PROSE = re.compile(r"\s*(#{1,6}(\s|$)|```|~~~|<!--|!\[|\[!\[|-{3,}\s*$|={3,}\s*$|\||>\s*$)")
+
+
+def first_paragraph(body: str, limit: int = 1024) -> str:
+    """The first lines of prose in a Markdown text, else its first heading."""
+    words: list[str] = []
+    heading = ""
+    fence = ""
+    for line in body.split("\n"):
+        text = line.strip()
+        if fence:
+            if text.startswith(fence):
+                fence = ""
+            continue
+        if text[:3] in ("```", "~~~"):
+            fence = text[:3]
+            text = ""
+        if not text or _NOT_PROSE.match(line):
+            if words:
+                break
+            if text.startswith("#") and not heading:
+                heading = text.strip("# ")
+            continue
+        words.append(text)
+        if sum(map(len, words)) > limit:
+            break
+    found = " ".join(words) or heading
+    return found if len(found) <= limit else found[: limit - 1].rstrip() + "…"

@@ -1,0 +1,90 @@
+"""Characters a person can't see: found, named, removed or made visible.
+
+Everything that a model or a terminal is shown goes through here. Letters of every script, accents,
+emoji with their joiners and selectors, and right-to-left text with its marks are left alone.
+"""
+
+import re
+
+_SUSPECT = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
+    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+    "\ud800-\udfff]"
+)
+_FLAG_TAGS = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f")
+_RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]")
+_TERMINAL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def find_hidden(text: str) -> list[tuple[int, int]]:
+    """(offset, code point) of each character that hides or disguises text."""
+    if text.isascii() and text.isprintable():
+        return []
+    allowed: set[int] = set()
+    if "\U0001f3f4" in text:
+        for flag in _FLAG_TAGS.finditer(text):
+            allowed.update(range(flag.start(), flag.end()))
+    return [
+        (match.start(), ord(match[0]))
+        for match in _SUSPECT.finditer(text)
+        if match.start() not in allowed and not _belongs(text, match.start())
+    ]
+
+
+def _belongs(text: str, at: int) -> bool:
+    """A joiner, selector or direction mark that its neighbours call for."""
+    char = text[at]
+    before = text[at - 1] if at else ""
+    after = text[at + 1 : at + 2]
+    if char in "\u200c\u200d":
+        return _wants_joiner(before) and _wants_joiner(after)
+    if "\ufe00" <= char <= "\ufe0f":
+        return bool(before) and not _SUSPECT.match(before) and (not before.isspace()) and (not before.isalpha() or before > "\u2e7f")
+    if "\U000e0100" <= char <= "\U000e01ef":
+        return "\u3400" <= before <= "\U0003ffff" and not _SUSPECT.match(before)
+    if char in "\u200e\u200f\u061c":
+        return _RIGHT_TO_LEFT.search(text) is not None
+    return "\u180b" <= char <= "\u180f" and "\u1800" <= before <= "\u18af"
+
+
+def _wants_joiner(char: str) -> bool:
+    return char > "\u02ff" and (char == "\ufe0f" or not _SUSPECT.match(char))
+
+
+def code_points(found: list[tuple[int, int]], most: int = 6) -> str:
+    """`U+200B, U+202E (3 times)`: for a diagnostic."""
+    counts: dict[int, int] = {}
+    for _, point in found:
+        counts[point] = counts.get(point, 0) + 1
+    named = [f"U+{point:04X}" + (f" ({n} times)" if n > 1 else "") for point, n in counts.items()]
+    more = len(named) - most
+    return ", ".join(named[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def remove_hidden(text: str) -> str:
+    found = find_hidden(text)
+    if not found:
+        return text
+    gone = {at for at, _ in found}
+    return "".join(char for at, char in enumerate(text) if at not in gone)
+
+
+def reveal_hidden(text: str) -> str:
+    """Each hidden character becomes `[U+200B]`, so that nobody reads past it."""
+    found = dict(find_hidden(text))
+    if not found:
+        return text
+    return "".join(f"[U+{found[at]:04X}]" if at in found else char for at, char in enumerate(text))
+
+
+def for_terminal(text: str) -> str:
+    """Safe to print: control characters as `\\x1b`, hidden ones as `[U+200B]`; tabs and newlines stay."""
+    if text.isascii() and text.isprintable():
+        return text
+    visible = _TERMINAL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+    return reveal_hidden(visible).encode("utf-8", "backslashreplace").decode()
+
+
+def one_line(text: str) -> str:
+    """All white space as single blanks."""
+    return " ".join(text.split())

@@ -1,0 +1,181 @@
+"""The fast half of head reading: heads that are simple enough to read line by line.
+
+Used by frontmatter before YAML is tried. `read_plain` either answers exactly what YAML (with all
+scalars as strings) would, or None: every doubt is a None.
+"""
+
+from typing import TypeAlias, Union, cast
+
+Value: TypeAlias = Union[str, list["Value"], dict[str, "Value"]]
+Metadata: TypeAlias = dict[str, Value]
+
+_SPECIAL_FIRST = frozenset("\"'[]{}>|*&!%@`#,?-:=~<")
+_FLOW_SPECIAL = frozenset("\"'[]{}>|*&!%@`#?:=~<")
+_BLOCK_MARKS = frozenset((">", ">-", "|", "|-"))
+
+
+def read_plain(head: str) -> Metadata | None:
+    """`head` is the text between the fences, newlines as LF. None: let YAML decide."""
+    if not head.replace("\n", "").isprintable():
+        return None
+    metadata: Metadata = {}
+    lines = head.split("\n")
+    at, end = 0, len(lines)
+    while at < end:
+        line = lines[at]
+        at += 1
+        key, colon, value = line.partition(":")
+        if not colon:
+            if not line.strip() or line[0] == "#":
+                continue
+            return None
+        if not key.replace("-", "_").isidentifier() or key in metadata or key[0] == "-":
+            return None
+        if value and value[0] != " ":
+            return None
+        value = value.strip(" ")
+        if not value:
+            nested, at = _nested(lines, at)
+            if nested is None:
+                return None
+            metadata[key] = nested
+            continue
+        if value in _BLOCK_MARKS:
+            block, at = _block(lines, at, value)
+            if block is None:
+                return None
+            metadata[key] = block
+            continue
+        scalar = _scalar(value)
+        if scalar is None:
+            return None
+        while at < end and lines[at][:1] == " ":
+            more = lines[at].strip(" ")
+            if value is not scalar or not more or _plain(more) is None:
+                return None
+            scalar = value = f"{scalar} {more}"
+            at += 1
+        if at < end and value is scalar and not lines[at].strip():
+            following = next((line for line in lines[at:] if line.strip()), "")
+            if following[:1] == " ":
+                return None
+        metadata[key] = scalar
+    return metadata
+
+
+def _plain(value: str) -> str | None:
+    if value[0] in _SPECIAL_FIRST or value[-1] == ":" or ": " in value or " #" in value:
+        return None
+    return value
+
+
+def _scalar(value: str) -> Value | None:
+    """A value that ends on its own line: plain, quoted, or a flow list of plain words."""
+    first = value[0]
+    if first not in _SPECIAL_FIRST:
+        return _plain(value)
+    if first in "\"'":
+        inner = value[1:-1]
+        closed = len(value) > 1 and value[-1] == first
+        return inner if closed and first not in inner and "\\" not in inner else None
+    if first == "[" and value[-1] == "]":
+        inner = value[1:-1].strip(" ")
+        if not inner:
+            return []
+        if not _FLOW_SPECIAL.isdisjoint(inner):
+            return None
+        items = [item.strip(" ") for item in inner.split(",")]
+        if any(not item or item[0] == "-" for item in items):
+            return None
+        return cast("list[Value]", items)
+    return None
+
+
+def _nested(lines: list[str], at: int) -> tuple[Value | None, int]:
+    """What follows `key:` with nothing behind it: a list, a map of one level, or nothing."""
+    start = at
+    while at < len(lines) and not lines[at].strip():
+        at += 1
+    if at == len(lines):
+        return "", at
+    first = lines[at]
+    body = first.lstrip(" ")
+    indent = len(first) - len(body)
+    if body[0] == "#":
+        return None, at
+    if body.startswith("- "):
+        return _nested_list(lines, at, indent)
+    if indent == 0:
+        return "", start
+    return _nested_map(lines, at, indent)
+
+
+def _nested_list(lines: list[str], at: int, indent: int) -> tuple[Value | None, int]:
+    items: list[Value] = []
+    prefix = " " * indent + "- "
+    while at < len(lines):
+        line = lines[at]
+        if line.startswith(prefix):
+            text = line[len(prefix) :].strip(" ")
+            item = _scalar(text) if text else None
+            if not isinstance(item, str):
+                return None, at
+            items.append(item)
+        elif line[:1] in (" ", "-") or not line.strip():
+            return (None, at) if line.strip() or _continues(lines, at) else (items, at)
+        else:
+            break
+        at += 1
+    return items, at
+
+
+def _nested_map(lines: list[str], at: int, indent: int) -> tuple[Value | None, int]:
+    entries: dict[str, Value] = {}
+    while at < len(lines):
+        line = lines[at]
+        if not line.strip():
+            return (None, at) if _continues(lines, at) else (entries, at)
+        text = line.lstrip(" ")
+        if len(line) - len(text) != indent:
+            if line[0] == " ":
+                return None, at
+            break
+        key, colon, value = text.partition(":")
+        usable = colon and value[:1] == " " and key.replace("-", "_").isidentifier() and key[0] != "-"
+        value = value.strip(" ")
+        scalar = _scalar(value) if usable and value and key not in entries else None
+        if scalar is None:
+            return None, at
+        entries[key] = scalar
+        at += 1
+    return entries, at
+
+
+def _continues(lines: list[str], at: int) -> bool:
+    following = next((line for line in lines[at:] if line.strip()), "")
+    return following[:1] in (" ", "-")
+
+
+def _block(lines: list[str], at: int, mark: str) -> tuple[str | None, int]:
+    """A block scalar whose lines all stand at one indent; blank lines only at its end."""
+    content: list[str] = []
+    indent = 0
+    while at < len(lines):
+        line = lines[at]
+        text = line.lstrip(" ")
+        if not text:
+            if _continues(lines, at):
+                return None, at
+            break
+        depth = len(line) - len(text)
+        if depth == 0:
+            break
+        indent = indent or depth
+        if depth != indent and (mark[0] == ">" or depth < indent):
+            return None, at
+        content.append(line[indent:])
+        at += 1
+    if not content:
+        return None, at
+    text = (" " if mark[0] == ">" else "\n").join(content)
+    return (text if len(mark) > 1 else text + "\n"), at
