@@ -24,3 +24,184 @@ class Root(NamedTuple):
     """Compared as it is: the smaller one wins a collision."""
     plugin: str = ""
     """The plugin that brings it; its items are called `plugin:name`."""
+
+
+# (folder, kind, dialect) as found both below a project directory and below the user's home.
+_OTHER_TOOLS: tuple[tuple[str, Kind, Dialect], ...] = (
+    (".agents/skills", "skills", "agents"),
+    (".claude/skills", "skills", "claude"),
+    (".claude/agents", "agents", "claude"),
+    (".claude/commands", "commands", "claude"),
+)
+_OTHER_TOOLS_IN_PROJECTS: tuple[tuple[str, Kind, Dialect], ...] = (
+    (".github/skills", "skills", "copilot"),
+    (".github/agents", "agents", "copilot"),
+    (".opencode/skill", "skills", "opencode"),
+    (".opencode/skills", "skills", "opencode"),
+    (".opencode/agent", "agents", "opencode"),
+    (".opencode/agents", "agents", "opencode"),
+    (".gemini/skills", "skills", "gemini"),
+    (".gemini/agents", "agents", "gemini"),
+    (".codex/skills", "skills", "codex"),
+    (".codex/agents", "agents", "codex"),
+    (".cursor/skills", "skills", "cursor"),
+    (".cursor/agents", "agents", "cursor"),
+)
+_OTHER_TOOLS_AT_HOME: tuple[tuple[str, Kind, Dialect], ...] = (
+    (".copilot/skills", "skills", "copilot"),
+    (".copilot/agents", "agents", "copilot"),
+    (".config/opencode/skill", "skills", "opencode"),
+    (".config/opencode/skills", "skills", "opencode"),
+    (".config/opencode/agent", "agents", "opencode"),
+    (".config/opencode/agents", "agents", "opencode"),
+    (".gemini/skills", "skills", "gemini"),
+    (".gemini/agents", "agents", "gemini"),
+    (".codex/skills", "skills", "codex"),
+    (".codex/agents", "agents", "codex"),
+    (".cursor/skills", "skills", "cursor"),
+    (".cursor/agents", "agents", "cursor"),
+)
+
+EXTRA_RANK, PLUGIN_RANK, BUILTIN_RANK = 0, 5, 6
+
+# What the ranks 1 to 4 of CONTRACT §1 become under each setting of `precedence`.
+_ORDER: dict[str, dict[int, int]] = {
+    "kitbag": {1: 1, 2: 2, 3: 3, 4: 4},
+    "project-first": {1: 1, 3: 2, 2: 3, 4: 4},
+    "claude": {2: 1, 4: 2, 1: 3, 3: 4},
+}
+
+_RULES = {
+    0: "given with --dir",
+    1: "project, .kitbag",
+    2: "user, ~/.kitbag",
+    3: "project, another tool's folder",
+    4: "user, another tool's folder",
+    PLUGIN_RANK: "plugin",
+    BUILTIN_RANK: "built-in",
+}
+
+
+class Places(NamedTuple):
+    """The directories everything else is found from; made once from the user's environment."""
+
+    cwd: str
+    user_home: str
+    kitbag_home: str
+    project_dirs: tuple[str, ...]
+    """The working directory and its parents up to the git root, closest first."""
+
+    @property
+    def project(self) -> str:
+        """Where project settings are written: the git root, else the working directory."""
+        return self.project_dirs[-1] if self.project_dirs else self.cwd
+
+
+def find_places(cwd: str | None = None) -> Places:
+    here = os.path.abspath(cwd or os.getcwd())
+    user_home = os.path.expanduser("~")
+    kitbag_home = os.environ.get("KITBAG_HOME") or os.path.join(user_home, ".kitbag")
+    dirs = [here]
+    probe = here
+    while True:
+        if os.path.lexists(os.path.join(probe, ".git")):
+            break
+        parent = os.path.dirname(probe)
+        if parent == probe:
+            dirs = [here]  # no git root: the working directory alone
+            break
+        probe = parent
+        dirs.append(probe)
+    # The home directory's own folders are the user's, even when it is a working directory.
+    own = {user_home, os.path.realpath(user_home)}
+    return Places(here, user_home, os.path.abspath(kitbag_home), tuple(d for d in dirs if d not in own))
+
+
+def rule_of(root: Root, precedence: str = "kitbag") -> str:
+    """In words, why a root stands where it stands."""
+    back = {new: old for old, new in _ORDER.get(precedence, _ORDER["kitbag"]).items()}
+    return _RULES.get(back.get(root.rank[0], root.rank[0]), "")
+
+
+def find_roots(
+    places: Places, kind: Kind, precedence: str = "kitbag", extra: tuple[str, ...] = (), builtin: bool = True
+) -> list[Root]:
+    """The directories that exist and may hold `kind`, best first. Plugins are added by the registry."""
+    order = _ORDER.get(precedence, _ORDER["kitbag"])
+    candidates: list[Root] = []
+    for at, directory in enumerate(extra):
+        candidates += extra_roots(directory, kind, at)
+    for distance, directory in enumerate(places.project_dirs):
+        own = os.path.join(directory, ".kitbag", kind)
+        candidates.append(Root(own, kind, "project", "kitbag", (order[1], distance)))
+        for at, (folder, held, dialect) in enumerate(_OTHER_TOOLS + _OTHER_TOOLS_IN_PROJECTS):
+            if held == kind:
+                rank = (order[3], distance * 100 + at)
+                candidates.append(Root(os.path.join(directory, folder), kind, "project", dialect, rank))
+    own = os.path.join(places.kitbag_home, kind)
+    candidates.append(Root(own, kind, "user", "kitbag", (order[2], 0)))
+    for at, (folder, held, dialect) in enumerate(_OTHER_TOOLS + _OTHER_TOOLS_AT_HOME):
+        if held == kind:
+            rank = (order[4], at)
+            candidates.append(Root(os.path.join(places.user_home, folder), kind, "user", dialect, rank))
+    if builtin:
+        shipped = os.path.join(os.path.dirname(os.path.dirname(__file__)), "builtin", kind)
+        candidates.append(Root(shipped, kind, "built-in", "kitbag", (BUILTIN_RANK, 0)))
+    candidates.sort(key=lambda root: root.rank)
+    return _existing_once(candidates)
+
+
+def _existing_once(candidates: list[Root]) -> list[Root]:
+    """Without what is missing, and without a second way to the same directory."""
+    roots: list[Root] = []
+    seen: set[str] = set()
+    for root in candidates:
+        if os.path.isdir(root.path):
+            real = os.path.realpath(root.path)
+            if real not in seen:
+                seen.add(real)
+                roots.append(root)
+    return roots
+
+
+def extra_roots(directory: str, kind: Kind, at: int = 0) -> list[Root]:
+    """`--dir DIR`: a folder of items, a folder with `skills/` or `agents/` in it, or a whole workspace."""
+    directory = os.path.abspath(directory)
+    base = at * 1000
+    found: list[Root] = []
+    for offset, (folder, held, dialect) in enumerate(
+        (
+            (kind, kind, "kitbag"),
+            (f".kitbag/{kind}", kind, "kitbag"),
+            *_OTHER_TOOLS,
+            *_OTHER_TOOLS_IN_PROJECTS,
+        )
+    ):
+        path = os.path.join(directory, folder)
+        if held == kind and os.path.isdir(path):
+            found.append(Root(path, kind, "extra", dialect, (EXTRA_RANK, base + offset + 1)))
+    if found or any(os.path.isdir(os.path.join(directory, other)) for other in KINDS):
+        return found
+    return [Root(directory, kind, "extra", _dialect_of(directory), (EXTRA_RANK, base))]
+
+
+def _dialect_of(directory: str) -> Dialect:
+    parts = directory.split(os.sep)
+    for part, dialect in _DIALECT_FOLDERS.items():
+        if part in parts:
+            return dialect
+    return "kitbag"
+
+
+_DIALECT_FOLDERS: dict[str, Dialect] = {
+    ".kitbag": "kitbag",
+    ".claude": "claude",
+    ".github": "copilot",
+    ".copilot": "copilot",
+    ".opencode": "opencode",
+    "opencode": "opencode",
+    ".gemini": "gemini",
+    ".codex": "codex",
+    ".cursor": "cursor",
+    ".agents": "agents",
+}

@@ -103,7 +103,13 @@ def split(text: str) -> Parts:
     problems: list[Problem] = []
     if skipped or not text.startswith("---"):
         problems.append(
-            Problem("info", "head-not-first", 1, "the head does not start on the first line", "move `---` to line 1")
+            Problem(
+                "info",
+                "head-not-first",
+                1,
+                "the head does not start on the first line",
+                "move `---` to line 1",
+            )
         )
     close = _closing_line(lines)
     if close is not None:
@@ -160,7 +166,13 @@ def read_metadata(head: str, first_line: int, known: frozenset[str], problems: l
         if not value:
             return {}
         problems.append(
-            Problem("warning", "head-not-fields", first_line, "the head is not a list of `key: value` lines", "write `name:` and `description:`")
+            Problem(
+                "warning",
+                "head-not-fields",
+                first_line,
+                "the head is not a list of `key: value` lines",
+                "write `name:` and `description:`",
+            )
         )
         return _pieces(head, known)
     metadata = _pieces(head, known)

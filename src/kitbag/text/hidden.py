@@ -12,7 +12,9 @@ _SUSPECT = re.compile(
     "\ud800-\udfff]"
 )
 _FLAG_TAGS = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f")
-_RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]")
+_RIGHT_TO_LEFT = re.compile(
+    "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
+)
 _TERMINAL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -39,7 +41,12 @@ def _belongs(text: str, at: int) -> bool:
     if char in "\u200c\u200d":
         return _wants_joiner(before) and _wants_joiner(after)
     if "\ufe00" <= char <= "\ufe0f":
-        return bool(before) and not _SUSPECT.match(before) and (not before.isspace()) and (not before.isalpha() or before > "\u2e7f")
+        return (
+            bool(before)
+            and not _SUSPECT.match(before)
+            and (not before.isspace())
+            and (not before.isalpha() or before > "\u2e7f")
+        )
     if "\U000e0100" <= char <= "\U000e01ef":
         return "\u3400" <= before <= "\U0003ffff" and not _SUSPECT.match(before)
     if char in "\u200e\u200f\u061c":

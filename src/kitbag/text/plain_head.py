@@ -4,9 +4,9 @@ Used by frontmatter before YAML is tried. `read_plain` either answers exactly wh
 scalars as strings) would, or None: every doubt is a None.
 """
 
-from typing import TypeAlias, Union, cast
+from typing import TypeAlias, cast
 
-Value: TypeAlias = Union[str, list["Value"], dict[str, "Value"]]
+Value: TypeAlias = str | list["Value"] | dict[str, "Value"]
 Metadata: TypeAlias = dict[str, Value]
 
 _SPECIAL_FIRST = frozenset("\"'[]{}>|*&!%@`#,?-:=~<")

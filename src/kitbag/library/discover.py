@@ -1,0 +1,314 @@
+"""Walks one skills root: which directories are skills, which are folders of skills, what belongs to teams.
+
+A directory with SKILL.md is a skill, and what lies below it is its own (templates and examples of
+other skills among it). All else is a folder that is looked into, six levels deep. Used by index.
+"""
+
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kitbag.errors import Diagnostic, Severity
+from kitbag.library.ignored import IgnoreRules
+from kitbag.library.scopes import Root
+from kitbag.library.skills import COMMAND, FLAT, Skill, read_skill
+
+MAX_DEPTH = 6
+MAX_DIRECTORIES = 50_000
+_NEVER = frozenset(
+    (".git", ".hg", ".svn", "node_modules", "bower_components", "site-packages", "__pycache__", "_subagents")
+)
+_DOCUMENTS = frozenset(
+    ("readme.md", "changelog.md", "license.md", "contributing.md", "claude.md", "agents.md")
+)
+
+FolderStamp = tuple[int, int, int] | None
+"""mtime, ctime, inode of a folder that was listed; None for a file that was looked for and not there."""
+
+
+class Side(NamedTuple):
+    """A file beside the skills that belongs to a team."""
+
+    kind: str
+    """persona, subagent or team."""
+    location: str
+    team: str
+    persona: str
+
+
+class Scan(NamedTuple):
+    root: Root
+    skills: list[Skill]
+    sides: list[Side]
+    folders: dict[str, FolderStamp]
+    """Every folder that was listed, by absolute path; when none changed, nothing was added or removed."""
+    diagnostics: list[Diagnostic]
+    settled: bool
+    """False when something may change without changing a folder: a broken link, a folder closed to us."""
+
+
+Reader = Callable[[Root, str, str, str, str, str, int], tuple[Skill | None, list[Diagnostic]]]
+"""read_skill, or one that knows earlier answers."""
+
+
+def scan_root(root: Root, reader: Reader = read_skill, teams: frozenset[str] = frozenset()) -> Scan:
+    """`teams` names folders that are teams though nothing in them says so."""
+    return _Walk(root, reader, teams).run()
+
+
+class _Folder(NamedTuple):
+    path: str
+    relative: str
+    depth: int
+    team: str
+    group: str
+    link: bool
+
+
+class _Walk:
+    def __init__(self, root: Root, reader: Reader, teams: frozenset[str]) -> None:
+        self.root = root
+        self.reader = reader
+        self.teams = teams
+        self.skills: list[Skill] = []
+        self.sides: list[Side] = []
+        self.folders: dict[str, FolderStamp] = {}
+        self.diagnostics: list[Diagnostic] = []
+        self.settled = True
+        self.visited: set[str] = set()
+        self.links: list[_Folder] = []
+        self.count = 0
+        self.too_deep = False
+        self.ignored: IgnoreRules | None = None
+
+    def run(self) -> Scan:
+        start = _Folder(os.path.realpath(self.root.path), "", 0, "", "", False)
+        pending = [start]
+        if self.root.kind == "skills" and self._skill_here(start):
+            pending = []
+        self._walk(pending)
+        while self.links:
+            # Links come last, so that a link to a directory that is there anyway adds nothing.
+            links, self.links = self.links, []
+            for link in links:
+                real = os.path.realpath(link.path)
+                if real in self.visited:
+                    continue
+                self._walk([link._replace(path=real)] if not self._skill_here(link) else [])
+        self.skills.sort(
+            key=lambda skill: (skill.full_name.lower(), skill.location.count("/"), skill.location)
+        )
+        return Scan(self.root, self.skills, self.sides, self.folders, self.diagnostics, self.settled)
+
+    def _walk(self, pending: list[_Folder]) -> None:
+        """Breadth first, so that the shallowest of two equal names is met first."""
+        while pending:
+            deeper: list[_Folder] = []
+            for folder in pending:
+                deeper += self._list(folder)
+            pending = deeper
+
+    def _skill_here(self, folder: _Folder) -> bool:
+        """Reads the folder's SKILL.md if it has one."""
+        self.count += 1
+        path = folder.path + "/SKILL.md"
+        relative = folder.relative + "/SKILL.md" if folder.relative else "SKILL.md"
+        name = os.path.basename(folder.path)
+        try:
+            skill, diagnostics = self.reader(self.root, relative, path, name, folder.team, folder.group, 0)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        self._keep(skill, diagnostics)
+        self.visited.add(os.path.realpath(folder.path) if folder.link else folder.path)
+        return True
+
+    def _keep(self, skill: Skill | None, diagnostics: list[Diagnostic]) -> None:
+        if skill is not None:
+            self.skills.append(skill)
+        elif diagnostics:
+            self.settled = False
+        self.diagnostics += diagnostics
+
+    def _note(self, severity: Severity, code: str, path: str, problem: str, fix: str) -> None:
+        self.diagnostics.append(Diagnostic(severity, code, path, 0, problem, fix))
+
+    def _list(self, folder: _Folder) -> list[_Folder]:
+        """Looks into a folder that is no skill; answers the folders below it that are none either."""
+        if folder.path in self.visited:
+            return []
+        self.visited.add(folder.path)
+        try:
+            status = os.stat(folder.path)
+            with os.scandir(folder.path) as found:
+                entries = list(found)
+        except OSError as error:
+            self.settled = False
+            reason = (error.strerror or "").lower()
+            self._note(
+                "error",
+                "unreadable",
+                folder.path,
+                f"can't be listed: {reason}",
+                "make it readable: chmod u+rx",
+            )
+            return []
+        self.folders[folder.path] = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+        if folder.depth and any(entry.name == "pyvenv.cfg" for entry in entries):
+            return []
+        if self.root.kind == "commands":
+            self._read_flat(folder, entries, COMMAND)
+        else:
+            folder = self._team_files(folder, entries)
+        return self._descend(folder, entries)
+
+    def _descend(self, folder: _Folder, entries: list["os.DirEntry[str]"]) -> list[_Folder]:
+        below: list[_Folder] = []
+        skills = self.root.kind == "skills"
+        for entry in entries:
+            name = entry.name
+            if name in _NEVER or name[0] == ".":
+                continue
+            link = entry.is_symlink()
+            if link:
+                if not self._link_to_directory(entry, folder):
+                    continue
+            elif not entry.is_dir(follow_symlinks=False):
+                if name.lower() == "skill.md" and skills and folder.depth:
+                    self._other_spelling(folder, name)
+                continue
+            if self.count >= MAX_DIRECTORIES:
+                self._limit_reached()
+                return []
+            relative = f"{folder.relative}/{name}" if folder.relative else name
+            child = _Folder(entry.path, relative, folder.depth + 1, folder.team, folder.group, link)
+            if link:
+                self.links.append(child)
+            elif not skills or not self._skill_here(child):
+                below.append(child._replace(group=name) if folder.team and not folder.group else child)
+        return [child for child in below if self._goes_deeper(child)]
+
+    def _link_to_directory(self, entry: "os.DirEntry[str]", folder: _Folder) -> bool:
+        try:
+            if entry.is_dir():
+                return True
+            broken = not os.path.exists(entry.path)
+        except OSError:
+            broken = True
+        if broken:
+            self.settled = False
+            what = "a symbolic link that leads nowhere"
+            self._note("warning", "broken-link", entry.path, what, "remove it, or restore what it points to")
+        return False
+
+    def _goes_deeper(self, child: _Folder) -> bool:
+        if child.depth >= MAX_DEPTH:
+            if not self.too_deep:
+                self.too_deep = True
+                what = f"folders more than {MAX_DEPTH} levels below {self.root.path} are not searched"
+                self._note("info", "too-deep", child.path, what, "move the skills up")
+            return False
+        if self.root.scope != "project" or child.team:
+            return True
+        if self.ignored is None:
+            self.ignored = IgnoreRules(self.root.path)
+            for path, stamp in self.ignored.files.items():
+                self.folders[path] = stamp
+        if self.ignored.matches(child.path):
+            what = "not searched: git ignores this folder"
+            self._note(
+                "info", "ignored-folder", child.path, what, "move the skills out of it, or un-ignore it"
+            )
+            return False
+        return True
+
+    def _limit_reached(self) -> None:
+        if self.count == MAX_DIRECTORIES:
+            self.count += 1
+            what = f"more than {MAX_DIRECTORIES} directories; the rest is not searched"
+            self._note(
+                "error",
+                "too-many-directories",
+                self.root.path,
+                what,
+                "split the root, or remove what is not a skill",
+            )
+
+    def _other_spelling(self, folder: _Folder, name: str) -> None:
+        """`skill.md` where SKILL.md is missing."""
+        path = f"{folder.path}/{name}"
+        if os.path.islink(path) and not os.path.exists(path):
+            return
+        relative = f"{folder.relative}/{name}"
+        basename = os.path.basename(folder.path)
+        try:
+            skill, diagnostics = self.reader(
+                self.root, relative, path, basename, folder.team, folder.group, 0
+            )
+        except OSError:
+            return
+        self._keep(skill, diagnostics)
+        if name != "SKILL.md":
+            self._note(
+                "info", "file-spelling", path, f"named {name}", "rename it to SKILL.md: other tools need that"
+            )
+
+    def _team_files(self, folder: _Folder, entries: list["os.DirEntry[str]"]) -> _Folder:
+        """Personas, subagents and flat skills; answers the folder with its team set if it is one."""
+        personas = [
+            e.name for e in entries if e.name.startswith("_persona_") and e.name.endswith((".yaml", ".yml"))
+        ]
+        names = {entry.name for entry in entries}
+        marked = personas or "_team.md" in names or "_subagents" in names or folder.relative in self.teams
+        if folder.depth == 1 and marked:
+            folder = folder._replace(team=os.path.basename(folder.relative))
+            if "_team.md" in names:
+                self.sides.append(Side("team", f"{folder.relative}/_team.md", folder.team, ""))
+        prefix = f"{folder.relative}/" if folder.relative else ""
+        for name in sorted(personas):
+            self.sides.append(Side("persona", prefix + name, folder.team, ""))
+        if "personas" in names and folder.team and folder.depth == 1:
+            self._list_sides(folder, "personas", "persona", "")
+        if "_subagents" in names:
+            self._list_sides(folder, "_subagents", "subagent", folder.group if folder.group != "core" else "")
+        shared_core = folder.depth == 1 and folder.relative == "core"
+        if shared_core or (folder.team and folder.depth <= 2):
+            self._read_flat(folder, entries, FLAT)
+        return folder
+
+    def _list_sides(self, folder: _Folder, name: str, kind: str, persona: str) -> None:
+        path = f"{folder.path}/{name}"
+        try:
+            status = os.stat(path)
+            files = sorted(os.listdir(path))
+        except OSError:
+            self.settled = False
+            return
+        self.folders[path] = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+        prefix = f"{folder.relative}/{name}" if folder.relative else name
+        wanted = (".yaml", ".yml", ".md") if kind == "subagent" else (".yaml", ".yml")
+        for file in files:
+            if file.endswith(wanted) and file[0] != ".":
+                self.sides.append(Side(kind, f"{prefix}/{file}", folder.team, persona))
+
+    def _read_flat(self, folder: _Folder, entries: list["os.DirEntry[str]"], flags: int) -> None:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            name = entry.name
+            if (
+                not name.endswith(".md")
+                or name[0] in "._"
+                or name.lower() in _DOCUMENTS
+                or name == "SKILL.md"
+            ):
+                continue
+            relative = f"{folder.relative}/{name}" if folder.relative else name
+            stem = name[:-3]
+            if flags & COMMAND and folder.relative:
+                stem = f"{folder.relative.replace('/', ':')}:{stem}"
+            try:
+                skill, diagnostics = self.reader(
+                    self.root, relative, entry.path, stem, folder.team, folder.group, flags
+                )
+            except OSError:
+                self.settled = False
+                continue
+            self._keep(skill, diagnostics)

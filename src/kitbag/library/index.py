@@ -1,0 +1,201 @@
+"""Remembers what a scan of a skills root found, so that the next one only asks for what changed.
+
+An entry counts only while its file has the stamp it was read with, and was old enough then to make
+that proof; a folder's list counts the same way. So a stale or damaged index costs time, never truth.
+Used by the registry; on disk it is one file a root below the Kitbag home, rebuilt silently.
+"""
+
+import marshal
+import os
+import sys
+import time
+import zlib
+from typing import Any
+
+from kitbag.errors import Diagnostic
+from kitbag.library.discover import FolderStamp, Scan, Side, scan_root
+from kitbag.library.scopes import Root
+from kitbag.library.skills import Skill, read_skill
+from kitbag.text.source import stamp_of
+
+FORMAT = 1
+WORTH_IT = 24
+"""A root with fewer skills is read directly: that takes no longer than opening an index."""
+_SETTLING_NS = 2_000_000_000
+"""A file changed within this time before it was read may change again under the same stamp."""
+
+_MAGIC = b"kitbag-index-%d %s\n" % (FORMAT, sys.version.encode())
+
+
+class Remembered:
+    """A scan and when it was made."""
+
+    __slots__ = ("by_location", "diagnostics", "scan", "scanned_at", "teams")
+
+    def __init__(self, scan: Scan, scanned_at: int, teams: frozenset[str]) -> None:
+        self.scan = scan
+        self.scanned_at = scanned_at
+        self.teams = teams
+        self.by_location: dict[str, Skill] | None = None
+        self.diagnostics: dict[str, list[Diagnostic]] | None = None
+
+
+def scan_with_memory(
+    root: Root, before: Remembered | None, teams: frozenset[str] = frozenset()
+) -> Remembered:
+    """A scan that gives the same answer as a fresh one, and reads only what is not proven unchanged."""
+    started = time.time_ns()
+    if before is None:
+        return Remembered(scan_root(root, teams=teams), started, teams)
+    if before.teams == teams and _unchanged(before):
+        return before
+    return Remembered(scan_root(root, _remembering(before), teams), started, teams)
+
+
+def _unchanged(before: Remembered) -> bool:
+    """Every folder and file is proven to be what it was; else the root has to be walked."""
+    scan = before.scan
+    if not scan.settled:
+        return False
+    trusted = before.scanned_at - _SETTLING_NS
+    stat = os.stat
+    for path, stamp in scan.folders.items():
+        try:
+            status = stat(path)
+        except OSError:
+            if stamp is None:
+                continue
+            return False
+        if stamp != (status.st_mtime_ns, status.st_ctime_ns, status.st_ino) or stamp[1] > trusted:
+            return False
+    base = scan.root.path + "/"
+    try:
+        for skill in scan.skills:
+            status = stat(base + skill[1])
+            stamp = skill[2]
+            if (
+                status.st_ctime_ns != stamp[1]
+                or status.st_mtime_ns != stamp[0]
+                or status.st_size != stamp[2]
+                or status.st_ino != stamp[3]
+                or stamp[1] > trusted
+            ):
+                return False
+    except OSError:
+        return False
+    return True
+
+
+def _remembering(before: Remembered) -> Any:
+    """read_skill for a root that was read before."""
+    if before.by_location is None or before.diagnostics is None:
+        before.by_location = {skill.location: skill for skill in before.scan.skills}
+        before.diagnostics = {}
+        for diagnostic in before.scan.diagnostics:
+            before.diagnostics.setdefault(diagnostic.file, []).append(diagnostic)
+    known, noted = before.by_location, before.diagnostics
+    trusted = before.scanned_at - _SETTLING_NS
+
+    def reader(
+        root: Root, location: str, path: str, name: str, team: str, group: str, flags: int
+    ) -> tuple[Skill | None, list[Diagnostic]]:
+        skill = known.get(location)
+        if skill is not None and skill.team == team and skill.group == group and skill.stamp[1] <= trusted:
+            try:
+                same = skill.stamp == stamp_of(os.stat(path))
+            except OSError:
+                same = False
+            if same:
+                return skill, noted.get(path, [])
+        return read_skill(root, location, path, name, team, group, flags)
+
+    return reader
+
+
+def index_path(home: str, root: Root) -> str:
+    name = f"{zlib.crc32(root.path.encode(errors='surrogateescape')):08x}-{root.kind}.index"
+    return os.path.join(home, "cache", name)
+
+
+def load(home: str, root: Root) -> Remembered | None:
+    """What an earlier process found, or None for any reason at all."""
+    try:
+        with open(index_path(home, root), "rb") as file:
+            data = file.read()
+    except OSError:
+        return None
+    if not data.startswith(_MAGIC) or len(data) < len(_MAGIC) + 8:
+        return None
+    at = len(_MAGIC)
+    check, size = int.from_bytes(data[at : at + 4], "big"), int.from_bytes(data[at + 4 : at + 8], "big")
+    payload = memoryview(data)[at + 8 :]
+    if len(payload) != size or zlib.crc32(payload) != check:
+        return None
+    try:
+        path, kind, scanned_at, settled, teams, skills, sides, folders, diagnostics = marshal.loads(payload)
+    except (ValueError, EOFError, TypeError):
+        return None
+    if (path, kind) != (root.path, root.kind):
+        return None
+    make = Skill._make
+    entries = [make((root, *entry)) for entry in skills]
+    scan = Scan(
+        root,
+        entries,
+        [Side(*side) for side in sides],
+        folders,
+        [Diagnostic(*d) for d in diagnostics],
+        settled,
+    )
+    return Remembered(scan, scanned_at, frozenset(teams))
+
+
+def save(home: str, remembered: Remembered) -> None:
+    """Best effort: without an index everything works, only slower."""
+    scan = remembered.scan
+    folders: dict[str, FolderStamp] = dict(scan.folders)
+    payload = marshal.dumps(
+        (
+            scan.root.path,
+            scan.root.kind,
+            remembered.scanned_at,
+            scan.settled,
+            sorted(remembered.teams),
+            [tuple(skill[1:]) for skill in scan.skills],
+            [tuple(side) for side in scan.sides],
+            folders,
+            [tuple(diagnostic) for diagnostic in scan.diagnostics],
+        )
+    )
+    path = index_path(home, scan.root)
+    temporary = f"{path}.{os.getpid()}.new"
+    header = _MAGIC + zlib.crc32(payload).to_bytes(4, "big") + len(payload).to_bytes(4, "big")
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        descriptor = os.open(
+            temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+        )
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(header)
+            file.write(payload)
+        os.replace(temporary, path)
+    except OSError:
+        try:
+            os.unlink(temporary)
+        except OSError:
+            return
+
+
+def scan_indexed(home: str, root: Root, teams: frozenset[str] = frozenset()) -> Remembered:
+    """The scan at start: with the index where there is one, which is brought up to date."""
+    before = load(home, root)
+    now = scan_with_memory(root, before, teams)
+    if now is not before and len(now.scan.skills) >= WORTH_IT and not _still_settling(now):
+        save(home, now)
+    return now
+
+
+def _still_settling(now: Remembered) -> bool:
+    """All of it too fresh to be trusted next time: not worth writing yet."""
+    trusted = now.scanned_at - _SETTLING_NS
+    return all(skill.stamp[1] > trusted for skill in now.scan.skills)

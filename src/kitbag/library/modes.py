@@ -1,0 +1,202 @@
+"""Permission modes: every tool's spelling becomes one of Kitbag's five words (CONTRACT §7).
+
+Used by agents and by settings. What is unknown or ill-typed becomes `default` with a warning:
+a mistake never makes an agent freer than it would be without the line.
+"""
+
+from typing import Final, Literal, NamedTuple, cast
+
+from kitbag.text.source import Problem
+
+Mode = Literal["plan", "locked", "default", "acceptEdits", "autonomous"]
+
+STRICTEST_FIRST: Final[tuple[Mode, ...]] = ("plan", "locked", "default", "acceptEdits", "autonomous")
+
+_SPELLINGS: Final[dict[str, Mode]] = {
+    "plan": "plan",
+    "readonly": "plan",
+    "default": "default",
+    "manual": "default",
+    "ask": "default",
+    "normal": "default",
+    "acceptedits": "acceptEdits",
+    "autoedit": "acceptEdits",
+    "autonomous": "autonomous",
+    "bypasspermissions": "autonomous",
+    "locked": "locked",
+}
+_SANDBOX_MODES: Final[dict[str, Mode]] = {"readonly": "plan", "workspacewrite": "default"}
+_BLANK = frozenset(("", "null", "~"))
+_WORDS = "write one of plan, default, acceptEdits, autonomous, locked"
+_EFFECTS = frozenset(("allow", "ask", "deny"))
+
+
+class PermissionMap(NamedTuple):
+    """What an OpenCode `permission` field comes to here."""
+
+    mode: Mode
+    denied: tuple[str, ...]
+    """Tools and rules as OpenCode names them, such as `edit` or `bash(rm *)`."""
+    only: tuple[str, ...] | None
+    """Not None: everything else is denied."""
+
+
+def strictest(*modes: Mode) -> Mode:
+    return min(modes, key=STRICTEST_FIRST.index)
+
+
+def normalise_mode(value: object, dialect: str) -> tuple[Mode, list[Problem]]:
+    """`dialect` is whose file it is: `dontAsk` means one thing to Kitbag and another to the rest."""
+    if value is None:
+        return "default", []
+    if not isinstance(value, str):
+        what = f"the permission mode is a {_kind(value)}, not a word; `default` is used"
+        return "default", [Problem("warning", "mode-unreadable", 0, what, _WORDS)]
+    key = _key(value)
+    if key == "dontask":
+        mode: Mode = "autonomous" if dialect == "kitbag" else "locked"
+        what = f"`{value.strip()}` is read as `{mode}` here"
+        return mode, [
+            Problem("info", "mode-dont-ask", 0, what, f"write `{mode}`: it means the same everywhere")
+        ]
+    if key == "auto":
+        what = "`auto` needs a classifier that does not exist here; `default` is used"
+        return "default", [Problem("warning", "mode-auto", 0, what, _WORDS)]
+    known = _SPELLINGS.get(key)
+    if known is not None:
+        return known, []
+    if key in _BLANK:
+        return "default", [Problem("warning", "mode-empty", 0, "the permission mode is empty", _WORDS)]
+    what = f"unknown permission mode `{_shown(value)}`; `default` is used"
+    return "default", [Problem("warning", "mode-unknown", 0, what, _WORDS)]
+
+
+def sandbox_mode(value: object) -> tuple[Mode, list[Problem]]:
+    """Codex's `sandbox_mode`. Full access is about Codex's sandbox, so it grants nothing here."""
+    known = _SANDBOX_MODES.get(_key(value)) if isinstance(value, str) else None
+    if known is not None:
+        return known, []
+    what = f"the sandbox mode `{_shown(value)}` has no counterpart; `default` is used"
+    return "default", [
+        Problem("warning", "mode-sandbox", 0, what, "write `read-only`, or set permission-mode")
+    ]
+
+
+def read_permission(value: object) -> tuple[PermissionMap, list[Problem]]:
+    """OpenCode's `permission` map (V1) or ordered `permissions` list (V2); the last match wins there.
+
+    Denials become denied tools, and only what asks for less than `default` changes the mode
+    downwards; of what is allowed without asking, only file edits have a counterpart.
+    """
+    problems: list[Problem] = []
+    rules = _ordered_rules(value, problems)
+    base = "ask"
+    only: list[str] | None = None
+    denied: list[str] = []
+    effects: dict[str, str] = {}
+    for action, patterns in rules:
+        effect, refused = _settle(action, patterns, problems)
+        if action == "*":
+            if refused:
+                what = (
+                    f"denials for all tools at once are not taken over: {', '.join(refused)}; `ask` is used"
+                )
+                problems.append(
+                    Problem("warning", "permission-exceptions", 0, what, "name the tool: edit, bash, read")
+                )
+                effect = "ask"
+            base, denied, effects = effect, [], {}
+            only = [] if effect == "deny" else None
+            continue
+        denied = [rule for rule in denied if rule.split("(", 1)[0] != action] + refused
+        effects[action] = effect
+        if only is not None:
+            only = [name for name in only if name != action] + ([] if effect == "deny" else [action])
+    edit = effects.get("edit", base)
+    shell = effects.get("bash", effects.get("shell", base))
+    if edit == "deny" and shell == "deny":
+        mode: Mode = "plan"
+    else:
+        mode = "acceptEdits" if edit == "allow" else "default"
+    if shell == "allow":
+        what = "commands that OpenCode runs without asking are asked for here"
+        fix = "allow them by a rule in your settings, such as `Bash(git log:*)`"
+        problems.append(Problem("info", "permission-shell", 0, what, fix))
+    return PermissionMap(mode, tuple(denied), None if only is None else tuple(only)), problems
+
+
+_Rules = list[tuple[str, list[tuple[str, str]]]]
+
+
+def _ordered_rules(value: object, problems: list[Problem]) -> _Rules:
+    """(action, [(pattern, effect)]) in the order in which they count."""
+    rules: _Rules = []
+    if isinstance(value, str) and value.strip().lower() in _EFFECTS:
+        rules.append(("*", [("*", value.strip().lower())]))
+    elif isinstance(value, dict):
+        for action, effect in cast("dict[object, object]", value).items():
+            name = str(action).strip().lower()
+            if isinstance(effect, dict):
+                patterns = cast("dict[object, object]", effect).items()
+                rules.append((name, [(str(p).strip(), _effect(e, problems)) for p, e in patterns]))
+            else:
+                rules.append((name, [("*", _effect(effect, problems))]))
+    elif isinstance(value, list):
+        merged: dict[str, list[tuple[str, str]]] = {}
+        for item in cast("list[object]", value):
+            rule = cast("dict[object, object]", item) if isinstance(item, dict) else {}
+            action = str(rule.get("action", "*")).strip().lower()
+            resource = str(rule.get("resource", "*")).strip()
+            effect = _effect(rule.get("effect"), problems)
+            if action == "*" and resource == "*":
+                merged.clear()
+            merged.setdefault(action, []).append((resource, effect))
+        rules.extend(merged.items())
+    else:
+        what = f"the permission field is `{_shown(value)}`, not a map; every use is asked for"
+        fix = "write `permission:` and below it lines such as `edit: deny`"
+        problems.append(Problem("warning", "permission-unreadable", 0, what, fix))
+    return rules
+
+
+def _effect(value: object, problems: list[Problem]) -> str:
+    word = value.strip().lower() if isinstance(value, str) else ""
+    if word in _EFFECTS:
+        return word
+    what = f"a permission is allow, ask or deny, not `{_shown(value)}`; read as deny"
+    problems.append(Problem("warning", "permission-unreadable", 0, what, "write allow, ask or deny"))
+    return "deny"
+
+
+def _settle(action: str, patterns: list[tuple[str, str]], problems: list[Problem]) -> tuple[str, list[str]]:
+    """The effect on the tool as a whole, and what is denied: the tool, or some of its uses."""
+    base = "ask"
+    special: list[tuple[str, str]] = []
+    for pattern, effect in patterns:
+        if pattern == "*":
+            base, special = effect, []
+        else:
+            special.append((pattern, effect))
+    if base == "deny":
+        if any(effect != "deny" for _, effect in special):
+            what = f"exceptions to a denied `{action}` are not taken over; all of it is denied"
+            problems.append(
+                Problem("warning", "permission-exceptions", 0, what, "allow it by rules in your settings")
+            )
+        return "deny", [action]
+    if base == "allow" and any(effect == "ask" for _, effect in special):
+        base = "ask"
+    return base, [f"{action}({pattern})" for pattern, effect in special if effect == "deny"]
+
+
+def _key(value: str) -> str:
+    return value.strip().lower().replace("-", "").replace("_", "").replace(" ", "")
+
+
+def _kind(value: object) -> str:
+    return {list: "list", dict: "map"}.get(type(value), type(value).__name__)
+
+
+def _shown(value: object) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= 40 else text[:39] + "…"

@@ -1,0 +1,163 @@
+"""Names: which are usable, when two are the same, who wins, and what a person meant.
+
+A Namespace is filled best first; it keeps the losers of every collision and answers look-ups by
+full name, short name, any case and slug. Used by the registry for skills, agents and personas.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from typing import Generic, Protocol, TypeVar
+
+from kitbag.errors import AmbiguousError, Diagnostic, NotFoundError
+from kitbag.library.scopes import Root
+from kitbag.text.hidden import code_points, find_hidden, one_line, remove_hidden
+from kitbag.text.plain_head import Value
+
+MAX_NAME = 64
+_FORBIDDEN = re.compile(r"[:/\\]+")
+_SLUG = re.compile(r"[^\w]+|_+")
+_NOTHING = frozenset(("", "null", "~", "none", ".", ".."))
+
+
+def usable_name(written: Value | None, fallback: str) -> tuple[str, str]:
+    """A name that is safe to show, list and look up, and what was wrong with the written one."""
+    if written is None:
+        return _clean(fallback), ""
+    if not isinstance(written, str):
+        return _clean(fallback), "`name` is not a word"
+    name = _clean(written)
+    if name.casefold() in _NOTHING or "\0" in written or ".." in _FORBIDDEN.split(written):
+        return _clean(fallback), "`name` can't be used as a name"
+    if name != written.strip():
+        hidden = find_hidden(written)
+        if hidden:
+            return name, f"`name` has hidden characters: {code_points(hidden)}"
+        if len(one_line(written)) > MAX_NAME:
+            return name, f"`name` is longer than {MAX_NAME} characters"
+        return name, "`name` has characters that names can't have"
+    return name, ""
+
+
+def _clean(written: str) -> str:
+    text = one_line(remove_hidden(written.replace("\n", " ").replace("\t", " ")))
+    return _FORBIDDEN.sub("-", text).strip(".- ")[:MAX_NAME].rstrip(" -")
+
+
+def slug(name: str) -> str:
+    """`C# Expert` and `c-expert` are the same to a person who types it."""
+    return _SLUG.sub("-", name.casefold()).strip("-")
+
+
+# Letters that look like Latin ones: Cyrillic, Greek and a few others.
+_LOOK_ALIKE = str.maketrans(
+    dict(zip("аеорсухіјѕһԁԛԝгпαεικνορτυχγωηɡıⅼ", "aeopcyxijshdqwrnaeikvoptuxywngil", strict=True))
+)
+
+
+def skeleton(name: str) -> str:
+    """Two names with one skeleton look the same."""
+    folded = unicodedata.normalize("NFKC", name).casefold().translate(_LOOK_ALIKE)
+    return folded.replace("0", "o").replace("1", "l")
+
+
+class Item(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def full_name(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def root(self) -> Root: ...
+
+
+T = TypeVar("T", bound=Item)
+
+
+class Namespace(Generic[T]):
+    """Items by full name; the first one added under a name holds it."""
+
+    __slots__ = ("_by_key", "_noun", "_short", "shadowed")
+
+    def __init__(self, noun: str) -> None:
+        self._noun = noun
+        self._by_key: dict[str, T] = {}
+        self._short: dict[str, list[T]] | None = None
+        self.shadowed: list[tuple[T, T]] = []
+        """(winner, loser) of each collision."""
+
+    def add(self, item: T) -> None:
+        key = item.full_name.lower()
+        if not key.isascii():
+            key = unicodedata.normalize("NFC", key).casefold()
+        winner = self._by_key.setdefault(key, item)
+        if winner is not item:
+            self.shadowed.append((winner, item))
+        self._short = None
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    def __iter__(self) -> Iterator[T]:
+        """In sorted order of full names."""
+        return iter([self._by_key[key] for key in sorted(self._by_key)])
+
+    def exact(self, name: str) -> T | None:
+        key = name.strip().lower()
+        return self._by_key.get(key if key.isascii() else unicodedata.normalize("NFC", key).casefold())
+
+    def candidates(self, name: str) -> list[T]:
+        """What the name could mean: the exact one, else all with that short name, else with that slug."""
+        found = self.exact(name)
+        if found is not None:
+            return [found]
+        if self._short is None:
+            self._short = {}
+            for item in self:
+                for short in {item.name.casefold(), slug(item.name), slug(item.full_name)}:
+                    self._short.setdefault(short, []).append(item)
+        wanted = name.strip().casefold()
+        return self._short.get(wanted) or self._short.get(slug(name)) or []
+
+    def get(self, name: str, among: Iterable[T] | None = None) -> T:
+        """The one item meant. Raises NotFoundError with close names, or AmbiguousError with all full names."""
+        found = self.candidates(name) if among is None else list(among)
+        if len(found) == 1:
+            return found[0]
+        if found:
+            names = ", ".join(item.full_name for item in found)
+            raise AmbiguousError(f"{name!r} could be any of: {names}", "use the full name")
+        close = self.close(name)
+        hint = f"did you mean {', '.join(close)}?" if close else f"kitbag {self._noun}s list shows all names"
+        raise NotFoundError(f"no {self._noun} is called {name!r}", hint)
+
+    def close(self, name: str, most: int = 5) -> list[str]:
+        import difflib
+
+        wanted = name.casefold()
+        keys = {item.full_name.casefold(): item.full_name for item in self._by_key.values()}
+        keys |= {item.name.casefold(): item.full_name for item in self._by_key.values()}
+        near = difflib.get_close_matches(wanted, keys, n=most, cutoff=0.6)
+        near += [key for key in keys if len(wanted) > 2 and wanted in key]
+        return list(dict.fromkeys(keys[key] for key in near))[:most]
+
+    def look_alikes(self) -> list[Diagnostic]:
+        """Names that a person can't tell from another one's."""
+        strange = [item for item in self._by_key.values() if not item.full_name.isascii()]
+        if not strange:
+            return []
+        by_skeleton: dict[str, list[T]] = {}
+        for item in self._by_key.values():
+            by_skeleton.setdefault(skeleton(item.full_name), []).append(item)
+        found: list[Diagnostic] = []
+        for item in strange:
+            for other in by_skeleton[skeleton(item.full_name)]:
+                if other is not item and other.root.rank <= item.root.rank:
+                    points = code_points([(0, ord(c)) for c in item.full_name if not c.isascii()])
+                    what = f"the name looks like that of {other.path} but has other characters ({points})"
+                    found.append(
+                        Diagnostic("warning", "look-alike", item.path, 0, what, "rename it, or remove it")
+                    )
+                    break
+        return found

@@ -1,0 +1,126 @@
+"""Personas: what a person in a role sees of a team's skills and agents (seed 002's files).
+
+`read_persona` reads `_persona_<name>.yaml` or `personas/<name>.yaml`; it never raises for content.
+Used by the registry and by the visibility rule.
+"""
+
+import os
+from typing import NamedTuple
+
+from kitbag.errors import Diagnostic
+from kitbag.library.names import usable_name
+from kitbag.library.scopes import Root
+from kitbag.library.skills import as_text, string_list
+from kitbag.text.guarded_yaml import YamlError, read_yaml
+from kitbag.text.hidden import code_points, find_hidden, remove_hidden
+from kitbag.text.plain_head import Metadata
+from kitbag.text.source import SourceError, read_text
+
+FIELDS = frozenset(
+    (
+        "name", "display_name", "description", "team", "core_skills", "skills", "on_demand_skills", "subagents",
+        "system_prompt_additions", "default_model",
+    )
+)  # fmt: skip
+_LIMIT = 256 * 1024
+
+
+class Persona(NamedTuple):
+    root: Root
+    path: str
+    name: str
+    display_name: str
+    description: str
+    team: str
+    core_skills: tuple[str, ...]
+    skills: tuple[str, ...]
+    on_demand_skills: tuple[str, ...]
+    subagents: tuple[str, ...] | None
+    """None: the file does not say, so all of the team's."""
+    system_prompt_additions: str
+    default_model: str
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.team}/{self.name}" if self.team else self.name
+
+    @property
+    def declared_skills(self) -> tuple[str, ...]:
+        return (*self.core_skills, *self.skills, *self.on_demand_skills)
+
+
+def read_persona(path: str, root: Root, team: str = "") -> tuple[Persona | None, list[Diagnostic]]:
+    found: list[Diagnostic] = []
+
+    def note(line: int, problem: str, fix: str, code: str = "persona") -> None:
+        found.append(Diagnostic("warning", code, path, line, problem, fix))
+
+    metadata = _read(path, found)
+    if metadata is None:
+        return None, found
+    stem = os.path.splitext(os.path.basename(path))[0].removeprefix("_persona_")
+    name, wrong = usable_name(metadata.get("name"), stem)
+    if wrong:
+        note(1, f"{wrong}; it is called {name!r}", "use lower-case letters, digits and `-`", "name-unusable")
+    for key in metadata:
+        if key not in FIELDS:
+            note(
+                1,
+                f"`{key}` is not a field of personas; ignored",
+                f"known fields: {', '.join(sorted(FIELDS))}",
+            )
+    written_team = as_text(metadata.get("team", "")).strip()
+    if team and written_team and written_team.casefold() != team.casefold():
+        note(
+            1,
+            f"`team` is {written_team!r} but the file lies in the folder of {team!r}, which counts",
+            "correct `team`",
+        )
+
+    def text(key: str) -> str:
+        value = as_text(metadata.get(key, "")).strip()
+        hidden = find_hidden(value)
+        if hidden:
+            note(
+                1,
+                f"`{key}` has hidden characters, left out: {code_points(hidden)}",
+                "remove them",
+                "hidden-characters",
+            )
+        return remove_hidden(value)
+
+    for key in ("core_skills", "skills", "on_demand_skills", "subagents"):
+        if isinstance(metadata.get(key), dict):
+            note(1, f"`{key}` is a map; a list of names is needed", f"write `{key}:` and one `- name` a line")
+    return (
+        Persona(
+            root, path, name, text("display_name") or name, text("description"),
+            team or usable_name(written_team or None, "")[0],
+            string_list(metadata.get("core_skills")), string_list(metadata.get("skills")),
+            string_list(metadata.get("on_demand_skills")),
+            string_list(metadata["subagents"]) if "subagents" in metadata else None,
+            text("system_prompt_additions"), text("default_model"),
+        ),
+        found,
+    )  # fmt: skip
+
+
+def _read(path: str, found: list[Diagnostic]) -> Metadata | None:
+    try:
+        content, _, problems = read_text(path, _LIMIT)
+        found += [Diagnostic("warning", p.code, path, p.line, p.problem, p.fix) for p in problems]
+        value, odd = read_yaml(content)
+    except SourceError as error:
+        found.append(Diagnostic("error", error.code, path, 0, error.problem, error.fix))
+        return None
+    except YamlError as error:
+        problem = error.problem
+        found.append(Diagnostic("error", problem.code, path, problem.line + 1, problem.problem, problem.fix))
+        return None
+    found += [Diagnostic("warning", o.code, path, o.line + 1, o.problem, o.fix) for o in odd]
+    if isinstance(value, dict):
+        return value
+    found.append(
+        Diagnostic("error", "persona", path, 1, "not a list of `key: value` lines", "write `name:` and so on")
+    )
+    return None

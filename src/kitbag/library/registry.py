@@ -1,0 +1,368 @@
+"""Everything that was found, by name, with one visibility rule over it: the library's front door.
+
+Lazy: skills, agents, personas and plugins are each looked for when first asked for. `refresh` sees
+what changed on disk. One registry a session; nothing is global. Used by packing and the interfaces.
+"""
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from kitbag.errors import Diagnostic, NotFoundError
+from kitbag.library import index
+from kitbag.library.discover import Side
+from kitbag.library.item_files import agent_files, persona_files
+from kitbag.library.manifest import ManifestEntry, apply_manifest
+from kitbag.library.names import Namespace
+from kitbag.library.personas import Persona, read_persona
+from kitbag.library.scopes import PLUGIN_RANK, Kind, Places, Root, find_places, find_roots, rule_of
+from kitbag.library.skills import Skill
+from kitbag.library.visibility import Verdict, View, judge_agent, judge_skill
+from kitbag.settings import Settings, load_settings
+
+if TYPE_CHECKING:  # reading agents is not needed to list skills
+    from kitbag.library.agents import Agent
+
+
+class Change(NamedTuple):
+    """What `refresh` saw."""
+
+    sign: str
+    """`+`, `~` or `-`."""
+    kind: str
+    name: str
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.sign} {self.kind} {self.name}"
+
+
+class _Skills(NamedTuple):
+    names: Namespace[Skill]
+    manifest: dict[str, ManifestEntry]
+    sides: list[tuple[Root, Side]]
+    diagnostics: list[Diagnostic]
+
+
+class _Agents(NamedTuple):
+    names: "Namespace[Agent]"
+    diagnostics: list[Diagnostic]
+
+
+class _Personas(NamedTuple):
+    names: Namespace[Persona]
+    diagnostics: list[Diagnostic]
+
+
+class Registry:
+    def __init__(
+        self,
+        places: Places | None = None,
+        *,
+        extra: Iterable[str] = (),
+        team: str = "",
+        persona: str = "",
+        settings: Settings | None = None,
+        use_index: bool = True,
+    ) -> None:
+        self.places = places or find_places()
+        self.extra = tuple(os.path.abspath(directory) for directory in extra)
+        self.settings = settings or load_settings(self.places.kitbag_home, self.places.project_dirs)
+        self.precedence: str = self.settings.get("precedence")
+        self._use_index = use_index
+        self._remembered: dict[tuple[str, str], index.Remembered] = {}
+        self._wanted = (team or self.settings.get("team"), persona or self.settings.get("persona"))
+        self._chosen: tuple[str, Persona | None] | None = None
+        self._skills: _Skills | None = None
+        self._agents: _Agents | None = None
+        self._personas: _Personas | None = None
+        self._named_by_skills: frozenset[str] | None = None
+
+    # -- what there is ---------------------------------------------------------------------------
+
+    @property
+    def skills(self) -> Namespace[Skill]:
+        return self._load_skills().names
+
+    @property
+    def agents(self) -> "Namespace[Agent]":
+        return self._load_agents().names
+
+    @property
+    def personas(self) -> Namespace[Persona]:
+        return self._load_personas().names
+
+    def manifest_entry(self, skill: Skill) -> ManifestEntry | None:
+        return self._load_skills().manifest.get(skill.path)
+
+    def roots(self, kind: Kind) -> list[Root]:
+        """Existing directories that may hold `kind`, best first; plugins' own are not among them."""
+        return find_roots(self.places, kind, self.precedence, self.extra)
+
+    # -- loading ---------------------------------------------------------------------------------
+
+    def _plugin_roots(self, kinds: tuple[Kind, ...]) -> tuple[list[Root], list[Diagnostic]]:
+        if not os.path.isdir(os.path.join(self.places.kitbag_home, "plugins")):
+            return [], []
+        from kitbag.library.plugins import installed, roots_of
+
+        plugins, diagnostics = installed(self.places.kitbag_home)
+        roots = [
+            root
+            for at, plugin in enumerate(plugins)
+            if plugin.enabled
+            for root in roots_of(plugin, (PLUGIN_RANK, at))
+            if root.kind in kinds
+        ]
+        return roots, diagnostics
+
+    def _scan(self, root: Root, teams: frozenset[str]) -> index.Remembered:
+        key = (root.path, root.kind)
+        before = self._remembered.get(key)
+        home = self.places.kitbag_home
+        if before is None and self._use_index and root.scope != "built-in":
+            now = index.scan_indexed(home, root, teams)
+        else:
+            now = index.scan_with_memory(root, before, teams)
+        self._remembered[key] = now
+        return now
+
+    def _load_skills(self) -> _Skills:
+        if self._skills is not None:
+            return self._skills
+        loaded = _Skills(Namespace("skill"), {}, [], [])
+        teams = self._declared_teams()
+        plugin_roots, diagnostics = self._plugin_roots(("skills", "commands"))
+        loaded.diagnostics.extend(diagnostics)
+        roots = [*self.roots("skills"), *self.roots("commands"), *plugin_roots]
+        # A skill wins over a command of its name in the same place, so commands come after skills.
+        for root in sorted(roots, key=lambda root: (root.rank[0], root.kind == "commands", root.rank)):
+            scan = self._scan(root, teams if root.kind == "skills" else frozenset()).scan
+            loaded.diagnostics.extend(scan.diagnostics)
+            loaded.sides.extend((root, side) for side in scan.sides)
+            skills = scan.skills
+            if root.kind == "skills":
+                skills, entries = apply_manifest(root, skills, loaded.diagnostics)
+                loaded.manifest.update(entries)
+            add = loaded.names.add
+            for skill in skills:
+                add(skill)
+        self._skills = loaded
+        return loaded
+
+    def _declared_teams(self) -> frozenset[str]:
+        """Teams that have a personas folder of their own name, though their skills folder has no mark."""
+        teams: set[str] = set()
+        for root in self.roots("personas"):
+            for path, team in persona_files(root):
+                if team:
+                    teams.add(team)
+                elif (persona := read_persona(path, root)[0]) and persona.team:
+                    teams.add(persona.team)
+        return frozenset(teams)
+
+    def _load_agents(self) -> _Agents:
+        if self._agents is not None:
+            return self._agents
+        from kitbag.library.agents import read_agent
+
+        loaded = _Agents(Namespace("agent"), [])
+        plugin_roots, diagnostics = self._plugin_roots(("agents",))
+        loaded.diagnostics.extend(diagnostics)
+        found: list[tuple[tuple[int, int], str, Root, Side | None]] = []
+        for root in [*self.roots("agents"), *plugin_roots]:
+            found += [(root.rank, path, root, None) for path in agent_files(root, loaded.diagnostics)]
+        for root, side in self._load_skills().sides:
+            if side.kind == "subagent":
+                found.append((root.rank, os.path.join(root.path, side.location), root, side))
+        for _, path, root, side in sorted(found, key=lambda item: item[:2]):
+            agent, diagnostics = read_agent(path, root)
+            loaded.diagnostics.extend(diagnostics)
+            if agent is not None:
+                if side is not None:
+                    agent = agent._replace(team=side.team, persona=side.persona)
+                loaded.names.add(agent)
+        self._agents = loaded
+        return loaded
+
+    def _load_personas(self) -> _Personas:
+        if self._personas is not None:
+            return self._personas
+        loaded = _Personas(Namespace("persona"), [])
+        found = [
+            (root.rank, os.path.join(root.path, side.location), root, side.team)
+            for root, side in self._load_skills().sides
+            if side.kind == "persona"
+        ]
+        for root in self.roots("personas"):
+            found += [(root.rank, path, root, team) for path, team in persona_files(root)]
+        for _, path, root, team in sorted(found, key=lambda item: item[:2]):
+            persona, diagnostics = read_persona(path, root, team)
+            loaded.diagnostics.extend(diagnostics)
+            if persona is not None:
+                loaded.names.add(persona)
+        self._personas = loaded
+        return loaded
+
+    # -- who looks -------------------------------------------------------------------------------
+
+    @property
+    def team(self) -> str:
+        return self._choose()[0]
+
+    @property
+    def persona(self) -> Persona | None:
+        return self._choose()[1]
+
+    def _choose(self) -> tuple[str, Persona | None]:
+        """Raises NotFoundError for a team or persona that does not exist."""
+        if self._chosen is None:
+            team, wanted = self._wanted
+            persona = None
+            if wanted:
+                name = f"{team}/{wanted}" if team and "/" not in wanted else wanted
+                persona = self.personas.get(name)
+                team = persona.team or team
+            elif team and team.casefold() not in {name.casefold() for name in self.teams()}:
+                known = ", ".join(self.teams()) or "none"
+                raise NotFoundError(f"no team is called {team!r}", f"teams that exist: {known}")
+            self._chosen = (team, persona)
+        return self._chosen
+
+    def teams(self) -> list[str]:
+        names = {persona.team for persona in self.personas if persona.team}
+        names |= {side.team for _, side in self._load_skills().sides if side.team}
+        return sorted(names)
+
+    def team_prompt(self) -> str:
+        """The text of the chosen team's `_team.md`."""
+        from kitbag.text.source import SourceError, read_text
+
+        for root, side in self._load_skills().sides:
+            if side.kind == "team" and side.team.casefold() == self.team.casefold():
+                try:
+                    return read_text(os.path.join(root.path, side.location))[0].strip()
+                except SourceError:
+                    return ""
+        return ""
+
+    def view(self, kind: str = "skills", agent: "Agent | None" = None) -> View:
+        states = self.settings.states(kind)
+        return View(self.team, self.persona, states, agent.tools if agent is not None else None)
+
+    def judge(self, item: "Skill | Agent", view: View | None = None) -> Verdict:
+        if isinstance(item, Skill):
+            return judge_skill(item, view or self.view())
+        return judge_agent(item, view or self.view("agents"), self._agents_named_by_skills())
+
+    def _agents_named_by_skills(self) -> frozenset[str]:
+        if self._named_by_skills is None:
+            view = self.view()
+            names: set[str] = set()
+            for skill in self.skills:
+                if (
+                    skill.subagents
+                    and (verdict := judge_skill(skill, view)).model
+                    and (verdict.searchable or not skill.team)
+                ):
+                    names.update(name.casefold() for name in skill.subagents)
+            self._named_by_skills = frozenset(names)
+        return self._named_by_skills
+
+    def visible_skills(self, agent: "Agent | None" = None) -> list[tuple[Skill, Verdict]]:
+        """What a model's catalog may show, in sorted order."""
+        view = self.view(agent=agent)
+        pairs = [(skill, judge_skill(skill, view)) for skill in self.skills]
+        return [(skill, verdict) for skill, verdict in pairs if verdict.listed]
+
+    def visible_agents(self) -> "list[tuple[Agent, Verdict]]":
+        view = self.view("agents")
+        pairs = [(agent, self.judge(agent, view)) for agent in self.agents]
+        return [(agent, verdict) for agent, verdict in pairs if verdict.listed]
+
+    def find_skill(self, name: str) -> Skill:
+        """The skill meant by a name: of several with that short name, the one this session may use."""
+        candidates = self.skills.candidates(name)
+        if len(candidates) > 1:
+            view = self.view()
+            usable = [skill for skill in candidates if judge_skill(skill, view).searchable]
+            candidates = usable or candidates
+        elif len(candidates) == 1 and candidates[0].team and self.skills.exact(name) is None:
+            verdict = judge_skill(candidates[0], self.view())
+            if not verdict.searchable:
+                full = candidates[0].full_name
+                raise NotFoundError(f"no skill is called {name!r}", f"did you mean {full}? {verdict.reason}")
+        return self.skills.get(name, candidates)
+
+    def find_agent(self, name: str) -> "Agent":
+        candidates = self.agents.candidates(name)
+        if len(candidates) > 1:
+            view = self.view("agents")
+            usable = [agent for agent in candidates if self.judge(agent, view).model]
+            candidates = usable or candidates
+        return self.agents.get(name, candidates)
+
+    # -- what is wrong ---------------------------------------------------------------------------
+
+    def diagnostics(self) -> list[Diagnostic]:
+        """All of it: files, settings, collisions, names that don't exist."""
+        from kitbag.errors import worst_first
+        from kitbag.library.review import collisions, declared_names
+
+        found = list(self.settings.diagnostics)
+        for loaded in (self._load_skills(), self._load_agents(), self._load_personas()):
+            found += loaded.diagnostics
+            found += loaded.names.look_alikes()
+        for names in (self.skills, self.agents, self.personas):
+            found += collisions(names.shadowed, self.precedence)
+        found += declared_names(self)
+        return worst_first(found)
+
+    def rule_of(self, root: Root) -> str:
+        return rule_of(root, self.precedence)
+
+    # -- live change -----------------------------------------------------------------------------
+
+    def refresh(self) -> list[Change]:
+        """Looks at the disk again: at a turn's boundary. What was never asked for is not looked at."""
+        before = self._snapshot()
+        had_agents, had_personas = self._agents is not None, self._personas is not None
+        self._skills = self._agents = self._personas = self._named_by_skills = None
+        self.settings = load_settings(self.places.kitbag_home, self.places.project_dirs)
+        self._load_skills()
+        if had_agents:
+            self._load_agents()
+        if had_personas:
+            self._load_personas()
+            chosen = self._chosen
+            self._chosen = None
+            try:
+                self._choose()
+            except NotFoundError:
+                self._chosen = chosen  # the persona in use is gone: the session keeps what it chose
+        after = self._snapshot()
+        changes = [
+            Change(
+                "+" if key not in before else "-" if key not in after else "~",
+                key[0],
+                key[1],
+                (after.get(key) or before[key])[0],
+            )
+            for key in {**before, **after}
+            if before.get(key) != after.get(key)
+        ]
+        return sorted(changes, key=lambda change: (change.kind, change.name.lower(), change.sign))
+
+    def _snapshot(self) -> dict[tuple[str, str], tuple[str, object]]:
+        """What each name stands for now; two that are equal are the same file unchanged."""
+        seen: dict[tuple[str, str], tuple[str, object]] = {}
+        if self._skills is not None:
+            for skill in self._skills.names:
+                seen[(skill.kind, skill.full_name)] = (skill.path, skill.stamp)
+        if self._agents is not None:
+            for agent in self._agents.names:
+                seen[("agent", agent.full_name)] = (agent.path, agent.head_stamp)
+        if self._personas is not None:
+            for persona in self._personas.names:
+                seen[("persona", persona.full_name)] = (persona.path, persona)
+        return seen

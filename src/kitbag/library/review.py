@@ -1,0 +1,107 @@
+"""What only shows when all items are seen together: collisions, names that lead nowhere, nested skills.
+
+Used by the registry's diagnostics, and so by `kitbag doctor`; never on the way to a listing.
+"""
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kitbag.errors import Diagnostic
+from kitbag.library.names import Item
+from kitbag.library.scopes import rule_of
+from kitbag.library.skills import COMMAND, FLAT, Skill
+
+if TYPE_CHECKING:
+    from kitbag.library.registry import Registry
+
+CHAT_COMMANDS = frozenset(
+    (
+        "help", "env", "skills", "agents", "persona", "model", "mode", "context", "tasks", "stop", "resume", "compact",
+        "clear", "permissions", "doctor", "reload", "export", "exit",
+    )
+)  # fmt: skip
+
+
+def collisions(shadowed: "Iterable[tuple[Item, Item]]", precedence: str) -> list[Diagnostic]:
+    found: list[Diagnostic] = []
+    for winner, loser in shadowed:
+        if os.path.realpath(winner.path) == os.path.realpath(loser.path):
+            continue  # one file that two folders lead to
+        rule = _rule(winner, loser, precedence)
+        what = f"{loser.full_name!r} is not used: {winner.path} has that name and comes first ({rule})"
+        shadows_builtin = loser.root.scope == "built-in"
+        fix = (
+            "nothing, if you meant to replace the built-in one"
+            if shadows_builtin
+            else "rename or remove one of them"
+        )
+        severity = "info" if shadows_builtin else "warning"
+        found.append(Diagnostic(severity, "shadowed", loser.path, 0, what, fix))
+    return found
+
+
+def _rule(winner: Item, loser: Item, precedence: str) -> str:
+    first, second = rule_of(winner.root, precedence), rule_of(loser.root, precedence)
+    if first != second:
+        return f"{first} before {second}"
+    if winner.root.path != loser.root.path:
+        return f"{first}: the closer directory, then the order of tools"
+    return "within one folder: the shorter path, then the alphabet"
+
+
+def declared_names(registry: "Registry") -> list[Diagnostic]:
+    """Skills and agents that a persona, an agent or a skill names and that do not exist."""
+    found: list[Diagnostic] = []
+
+    def missing(path: str, field: str, name: str, noun: str, close: list[str]) -> None:
+        fix = f"did you mean {', '.join(close)}?" if close else f"correct the name, or add the {noun}"
+        what = f"`{field}` names {name!r}, but no {noun} is called so"
+        found.append(Diagnostic("warning", "unknown-name", path, 0, what, fix))
+
+    skills, agents = registry.skills, registry.agents
+    for persona in registry.personas:
+        for field, names in (
+            ("core_skills", persona.core_skills),
+            ("skills", persona.skills),
+            ("on_demand_skills", persona.on_demand_skills),
+        ):
+            for name in names:
+                if not skills.candidates(name):
+                    missing(persona.path, field, name, "skill", skills.close(name, 3))
+        for name in persona.subagents or ():
+            if not agents.candidates(name):
+                missing(persona.path, "subagents", name, "agent", agents.close(name, 3))
+    for agent in agents:
+        for name in agent.skills:
+            if not skills.candidates(name):
+                missing(agent.path, "skills", name, "skill", skills.close(name, 3))
+    for skill in skills:
+        for name in skill.subagents:
+            if not agents.candidates(name):
+                missing(skill.path, "subagents", name, "agent", agents.close(name, 3))
+        if skill.full_name.lower() in CHAT_COMMANDS:
+            what = f"/{skill.full_name.lower()} is a command of the chat, which wins"
+            found.append(Diagnostic("warning", "reserved-name", skill.path, 0, what, "rename the skill"))
+    return found
+
+
+def nested_skills(skills: Iterable[Skill]) -> list[Diagnostic]:
+    """SKILL.md files inside a skill's own folder, which are not loaded. Walks folders: for doctor only."""
+    found: list[Diagnostic] = []
+    for skill in skills:
+        if skill.flags & (FLAT | COMMAND) or skill.root.scope == "built-in":
+            continue
+        for directory, folders, files in os.walk(skill.directory):
+            folders[:] = [name for name in folders if name[0] != "." and name != "node_modules"]
+            if directory.count(os.sep) - skill.directory.count(os.sep) > 5:
+                folders.clear()
+            if directory != skill.directory and "SKILL.md" in files:
+                path = os.path.join(directory, "SKILL.md")
+                what = f"inside the skill {skill.full_name!r}, so it is that skill's file and not a skill of its own"
+                found.append(
+                    Diagnostic(
+                        "info", "nested-skill", path, 0, what, "move its folder beside the other skills"
+                    )
+                )
+    return found

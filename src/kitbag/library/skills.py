@@ -1,0 +1,307 @@
+"""A skill as it is known at start (its head), and the rest of it when somebody asks.
+
+`read_skill` is the hot path of every scan: it reads the start of one file and keeps only what the
+catalog and the visibility rule need. Used by discover and the registry.
+"""
+
+import os
+from typing import NamedTuple
+
+from kitbag.errors import Diagnostic, Severity
+from kitbag.library.fields import KNOWN_FIELDS
+from kitbag.library.names import usable_name
+from kitbag.library.scopes import Root
+from kitbag.text.frontmatter import Head, first_paragraph, read_body, read_head
+from kitbag.text.hidden import code_points, find_hidden, remove_hidden
+from kitbag.text.plain_head import Metadata, Value
+from kitbag.text.source import Problem, SourceError, Stamp
+
+NO_MODEL, NO_USER, COMMAND, FLAT, REQUIRED, HAS_PATHS, NO_DESCRIPTION = (1 << bit for bit in range(7))
+
+_TRUE = frozenset(("true", "yes", "on", "1"))
+_FALSE = frozenset(("false", "no", "off", "0"))
+
+
+class Skill(NamedTuple):
+    """What is known without opening the file again. Commands are skills with the COMMAND flag."""
+
+    root: Root
+    location: str
+    """The file, relative to the root."""
+    stamp: Stamp
+    name: str
+    description: str
+    when_to_use: str
+    argument_hint: str
+    flags: int
+    team: str
+    group: str
+    """Inside a team folder: `core`, or the folder's name (a persona's when it is called so)."""
+    subagents: tuple[str, ...]
+
+    @property
+    def path(self) -> str:
+        return os.path.join(self.root.path, self.location)
+
+    @property
+    def directory(self) -> str:
+        return os.path.dirname(self.path)
+
+    @property
+    def full_name(self) -> str:
+        if self.root.plugin:
+            return f"{self.root.plugin}:{self.name}"
+        return f"{self.team}/{self.name}" if self.team else self.name
+
+    @property
+    def kind(self) -> str:
+        return "command" if self.flags & COMMAND else "skill"
+
+    @property
+    def summary(self) -> str:
+        """What the catalog says of it: description and when to use."""
+        if not self.when_to_use:
+            return self.description
+        return f"{self.description} {self.when_to_use}" if self.description else self.when_to_use
+
+
+def read_skill(
+    root: Root, location: str, path: str, fallback_name: str, team: str = "", group: str = "", flags: int = 0
+) -> tuple[Skill | None, list[Diagnostic]]:
+    """Never raises for content. FileNotFoundError means that there is no such file."""
+    try:
+        stamp, head = read_head(path, KNOWN_FIELDS)
+    except SourceError as error:
+        if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+            raise error.__cause__ from None
+        return None, [Diagnostic("error", error.code, path, 0, error.problem, error.fix)]
+    if flags & FLAT and not head.present:
+        return None, []
+    metadata = head.metadata
+    problems: list[Problem] = [*head.problems] if head.problems else []
+    written = None if flags & COMMAND else metadata.get("name")
+    if written == fallback_name and written.isascii() and written.replace("-", "").replace("_", "").isalnum():
+        name = fallback_name
+    else:
+        name, wrong = usable_name(written, fallback_name)
+        _name_problems(name, wrong, written, fallback_name, flags, problems)
+    description, flags = _description(head, flags, problems)
+    when = _text(metadata, "when_to_use") or _text(metadata, "when-to-use")
+    flags |= _flags(metadata, problems)
+    skill = Skill(
+        root, location, stamp, name, description, _visible(when, "when_to_use", problems),
+        _hint(metadata.get("argument-hint")), flags, team, group,
+        string_list(metadata["subagents"]) if "subagents" in metadata else (),
+    )  # fmt: skip
+    return skill, [_diagnostic(path, problem) for problem in problems]
+
+
+def _diagnostic(path: str, problem: Problem) -> Diagnostic:
+    severity: Severity = (
+        "error" if problem.severity == "error" else "warning" if problem.severity == "warning" else "info"
+    )
+    return Diagnostic(severity, problem.code, path, problem.line, problem.problem, problem.fix)
+
+
+def _name_problems(
+    name: str, wrong: str, written: Value | None, fallback: str, flags: int, problems: list[Problem]
+) -> None:
+    if wrong:
+        what = f"{wrong}; it is called {name!r}"
+        problems.append(
+            Problem("warning", "name-unusable", 2, what, "use lower-case letters, digits and `-`")
+        )
+    elif written is not None and name != fallback and not flags & FLAT:
+        what = f"called {name!r} but its folder is {fallback!r}"
+        problems.append(Problem("info", "name-not-folder", 2, what, "give the folder and `name` one name"))
+
+
+def _description(head: Head, flags: int, problems: list[Problem]) -> tuple[str, int]:
+    description = _text(head.metadata, "description")
+    if description:
+        return _visible(description, "description", problems), flags
+    paragraph = first_paragraph(head.opening)
+    if not head.present:
+        what = "no head (`---`) at the start"
+    else:
+        what = "no `description`"
+    instead = "its first paragraph is used" if paragraph else "a model can't know when to use it"
+    problems.append(
+        Problem(
+            "warning",
+            "no-description",
+            1,
+            f"{what}; {instead}",
+            "add `description:` with what it does and when",
+        )
+    )
+    return _visible(paragraph, "description", problems), flags | NO_DESCRIPTION
+
+
+def _visible(text: str, field: str, problems: list[Problem]) -> str:
+    if text.isascii() and text.isprintable():
+        return text
+    hidden = find_hidden(text)
+    if not hidden:
+        return text
+    what = f"`{field}` has hidden characters, left out: {code_points(hidden)}"
+    problems.append(Problem("warning", "hidden-characters", 2, what, "remove them"))
+    return remove_hidden(text)
+
+
+def _flags(metadata: Metadata, problems: list[Problem]) -> int:
+    flags = 0
+    if boolean(metadata, "disable-model-invocation", False, problems):
+        flags |= NO_MODEL
+    if not boolean(metadata, "user-invocable", True, problems):
+        flags |= NO_USER
+    if metadata.get("activation") == "required":
+        flags |= REQUIRED
+    if metadata.get("paths"):
+        flags |= HAS_PATHS
+    return flags
+
+
+def boolean(metadata: Metadata, key: str, default: bool, problems: list[Problem]) -> bool:
+    value = metadata.get(key, metadata.get(key.replace("-", "_")) if "-" in key else None)
+    if value is None or value == "":
+        return default
+    word = value.strip().lower() if isinstance(value, str) else ""
+    if word in _TRUE:
+        return True
+    if word in _FALSE:
+        return False
+    what = f"`{key}` is neither true nor false; taken as {str(default).lower()}"
+    problems.append(Problem("warning", "not-a-boolean", 2, what, f"write `{key}: true` or `{key}: false`"))
+    return default
+
+
+def _text(metadata: Metadata, key: str) -> str:
+    value = metadata.get(key)
+    if value is None:
+        return ""
+    return as_text(value).strip()
+
+
+def as_text(value: Value) -> str:
+    """One text for whatever YAML made of it."""
+    if isinstance(value, str):
+        return "" if value in ("null", "~") else value
+    if isinstance(value, list):
+        return " ".join(as_text(item) for item in value)
+    return " ".join(f"{key}: {as_text(item)}" for key, item in value.items())
+
+
+def _hint(value: Value | None) -> str:
+    """`[file]` is a list to YAML and a hint to a person."""
+    if isinstance(value, list):
+        return "[" + ", ".join(as_text(item) for item in value) + "]"
+    return remove_hidden(as_text(value).strip()) if value else ""
+
+
+def string_list(value: Value | None) -> tuple[str, ...]:
+    """A list, or a comma-separated string; nothing else."""
+    if isinstance(value, str):
+        parts = value.strip("[] ").split(",") if "," in value else value.strip("[] ").split()
+        return tuple(part.strip(" '\"") for part in parts if part.strip(" '\""))
+    if isinstance(value, list):
+        return tuple(text for item in value if (text := as_text(item).strip()))
+    return ()
+
+
+class Details(NamedTuple):
+    """The whole head, read on demand."""
+
+    metadata: Metadata
+    display_name: str
+    version: str
+    tags: tuple[str, ...]
+    triggers: tuple[str, ...]
+    requires: tuple[str, ...]
+    problems: tuple[Diagnostic, ...]
+
+
+def read_details(skill: Skill) -> Details:
+    try:
+        _, head = read_head(skill.path, KNOWN_FIELDS)
+    except SourceError as error:
+        gone = Diagnostic("error", error.code, skill.path, 0, error.problem, error.fix)
+        return Details({}, skill.name, "", (), (), (), (gone,))
+    metadata = head.metadata
+    triggers = metadata.get("triggers", metadata.get("trigger"))
+    return Details(
+        metadata,
+        _text(metadata, "display_name") or _text(metadata, "display-name") or skill.name,
+        _text(metadata, "version"),
+        string_list(metadata.get("tags")),
+        string_list(triggers),
+        string_list(metadata.get("requires")),
+        tuple(_diagnostic(skill.path, problem) for problem in head.problems),
+    )
+
+
+class SkillBody(NamedTuple):
+    text: str
+    first_line: int
+    stamp: Stamp
+    problems: tuple[Diagnostic, ...]
+
+
+def read_skill_body(skill: Skill) -> SkillBody:
+    """The instructions without the head, outer blank lines removed; read from disk each time."""
+    try:
+        text, line, stamp, problems = read_body(skill.path)
+    except SourceError as error:
+        gone = Diagnostic("error", error.code, skill.path, 0, error.problem, error.fix)
+        return SkillBody("", 0, (0, 0, 0, 0), (gone,))
+    stripped = text.lstrip("\n")
+    line += len(text) - len(stripped)
+    return SkillBody(stripped.rstrip(), line, stamp, tuple(_diagnostic(skill.path, p) for p in problems))
+
+
+class Resource(NamedTuple):
+    """A file of the skill beside SKILL.md: level 2."""
+
+    path: str
+    """Relative to the skill's directory."""
+    group: str
+    """scripts, references, assets, or other."""
+    size: int
+
+
+RESOURCE_LIMIT = 500
+_SKIPPED_FOLDERS = frozenset((".git", "node_modules", "__pycache__", ".venv", "venv"))
+
+
+def list_resources(skill: Skill, limit: int = RESOURCE_LIMIT) -> tuple[list[Resource], bool]:
+    """Sorted, without following links out of the skill; True when there were more than `limit`."""
+    if skill.flags & (FLAT | COMMAND):
+        return [], False
+    base = skill.directory
+    found: list[Resource] = []
+    pending = [""]
+    while pending:
+        folder = pending.pop()
+        try:
+            with os.scandir(os.path.join(base, folder)) as entries:
+                listed = sorted(entries, key=lambda entry: entry.name)
+        except OSError:
+            continue
+        for entry in listed:
+            relative = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.is_dir(follow_symlinks=False):
+                if (
+                    entry.name not in _SKIPPED_FOLDERS
+                    and not entry.name.startswith(".")
+                    and relative.count("/") < 6
+                ):
+                    pending.append(relative)
+            elif entry.is_file(follow_symlinks=False) and relative != os.path.basename(skill.location):
+                top = relative.split("/", 1)[0] if "/" in relative else ""
+                group = top if top in ("scripts", "references", "assets") else "other"
+                found.append(Resource(relative, group, entry.stat(follow_symlinks=False).st_size))
+                if len(found) > limit:
+                    found.sort()
+                    return found[:limit], True
+    found.sort()
+    return found, False

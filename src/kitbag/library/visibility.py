@@ -1,0 +1,179 @@
+"""The one rule that decides who may see and use an item: listing, search, loading, preloading and spawning ask it.
+
+It joins the state a person gave an item (on, name-only, user-only, off), what the file itself allows,
+the chosen team and persona, and the agent that asks. Used by the registry; pure, holds no state.
+"""
+
+from typing import NamedTuple, Protocol
+
+from kitbag.library.personas import Persona
+from kitbag.library.skills import NO_MODEL, NO_USER, Skill
+from kitbag.settings import Sourced, State
+
+
+class Verdict(NamedTuple):
+    """Four separate axes, and why an axis is closed."""
+
+    listed: bool
+    """In the catalog a model starts with."""
+    described: bool
+    """With its description, where the budget allows."""
+    model: bool
+    """A model may load or spawn it by name."""
+    user: bool
+    """A person may invoke it."""
+    preload: bool
+    """An agent file may name it in `skills:`."""
+    searchable: bool
+    """Search may find it for a model."""
+    state: State
+    reason: str
+
+    @property
+    def anywhere(self) -> bool:
+        return self.model or self.user or self.preload
+
+
+OPEN = Verdict(True, True, True, True, True, True, "on", "")
+
+
+def _closed(state: State, reason: str) -> Verdict:
+    return Verdict(False, False, False, False, False, False, state, reason)
+
+
+class ToolList(Protocol):
+    def allows(self, tool: str) -> bool: ...
+
+
+class View(NamedTuple):
+    """Who looks: chosen once a session."""
+
+    team: str = ""
+    persona: Persona | None = None
+    states: "dict[str, Sourced]" = {}  # noqa: RUF012 - never changed
+    agent_tools: ToolList | None = None
+    """The tools of the subagent that asks; None for the main loop."""
+
+
+def judge_skill(skill: Skill, view: View) -> Verdict:
+    if not skill.flags and not skill.team and not view.states and view.agent_tools is None:
+        return OPEN
+    state, source = _state(skill.full_name, skill.name, view)
+    if state == "off":
+        return _closed("off", f"switched off in {source}")
+    verdict = OPEN._replace(state=state)
+    if skill.team:
+        verdict = _in_team(skill, view, verdict)
+        if not verdict.anywhere:
+            return verdict
+    if state == "user-only" or skill.flags & NO_MODEL:
+        why = (
+            f"for the user only, by {source}"
+            if state == "user-only"
+            else "disable-model-invocation in its file"
+        )
+        verdict = verdict._replace(
+            listed=False, described=False, model=False, preload=False, searchable=False, reason=why
+        )
+    elif state == "name-only":
+        verdict = verdict._replace(described=False, reason=f"name only, by {source}")
+    if skill.flags & NO_USER:
+        verdict = verdict._replace(user=False, reason=verdict.reason or "user-invocable is false in its file")
+    if view.agent_tools is not None and not view.agent_tools.allows("Skill"):
+        why = "the agent has no Skill tool"
+        verdict = verdict._replace(listed=False, described=False, model=False, searchable=False, reason=why)
+    return verdict
+
+
+def judge_agent(agent: "AgentLike", view: View, named_by_skills: frozenset[str] = frozenset()) -> Verdict:
+    """`named_by_skills`: agents that a visible skill lists under `subagents:`, in lower case."""
+    state, source = _state(agent.full_name, agent.name, view)
+    if state == "off":
+        return _closed("off", f"switched off in {source}")
+    if agent.disabled:
+        return _closed("off", "disabled in its file")
+    verdict = OPEN._replace(state=state)
+    if agent.team and not _agent_in_team(agent, view, named_by_skills):
+        chosen = view.persona.full_name if view.persona else view.team
+        why = f"not one of {chosen}'s" if chosen else f"belongs to team {agent.team}; choose a persona"
+        return _closed(state, why)._replace(user=not chosen)
+    if state == "user-only" or not agent.model_invocable:
+        why = f"for the user only, by {source}" if state == "user-only" else "its file keeps it from models"
+        verdict = verdict._replace(listed=False, described=False, model=False, searchable=False, reason=why)
+    elif state == "name-only":
+        verdict = verdict._replace(described=False, reason=f"name only, by {source}")
+    if agent.hidden:
+        verdict = verdict._replace(
+            listed=False, described=False, reason=verdict.reason or "hidden in its file"
+        )
+    if not agent.user_invocable:
+        verdict = verdict._replace(user=False)
+    return verdict
+
+
+class AgentLike(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def full_name(self) -> str: ...
+    @property
+    def team(self) -> str: ...
+    @property
+    def persona(self) -> str: ...
+    @property
+    def disabled(self) -> bool: ...
+    @property
+    def hidden(self) -> bool: ...
+    @property
+    def model_invocable(self) -> bool: ...
+    @property
+    def user_invocable(self) -> bool: ...
+
+
+def _state(full_name: str, name: str, view: View) -> tuple[State, str]:
+    if not view.states:
+        return "on", ""
+    found = view.states.get(full_name.lower())
+    return (found.value, found.source) if found else ("on", "")
+
+
+def _in_team(skill: Skill, view: View, verdict: Verdict) -> Verdict:
+    """A team's skill: in the catalog for its persona, by full name when nobody chose, else not there."""
+    team = skill.team.casefold()
+    if not view.team:
+        why = f"belongs to team {skill.team}: load it as {skill.full_name}, or choose a persona"
+        return verdict._replace(listed=False, described=False, searchable=False, reason=why)
+    if view.team.casefold() != team:
+        return _closed(verdict.state, f"belongs to team {skill.team}, not {view.team}")
+    persona = view.persona
+    if skill.group == "core":
+        return verdict
+    if persona is None:
+        why = f"no persona of {skill.team} is chosen: load it as {skill.full_name}"
+        return verdict._replace(listed=False, described=False, searchable=False, reason=why)
+    if _named(skill, persona.on_demand_skills) and not _named(skill, (*persona.core_skills, *persona.skills)):
+        return verdict._replace(listed=False, described=False, reason=f"on demand for {persona.name}")
+    if skill.group.casefold() == persona.name.casefold() or _named(skill, persona.declared_skills):
+        return verdict
+    if not skill.group:
+        why = f"not one of {persona.name}'s: load it as {skill.full_name}"
+        return verdict._replace(listed=False, described=False, searchable=False, reason=why)
+    return _closed(verdict.state, f"belongs to {skill.group}, not to {persona.name}")
+
+
+def _named(item: "Skill | AgentLike", names: tuple[str, ...]) -> bool:
+    wanted = {item.name.casefold(), item.full_name.casefold()}
+    return any(name.casefold() in wanted for name in names)
+
+
+def _agent_in_team(agent: AgentLike, view: View, named_by_skills: frozenset[str]) -> bool:
+    if view.team.casefold() != agent.team.casefold():
+        return False
+    persona = view.persona
+    if persona is None:
+        return not agent.persona
+    if agent.persona:
+        return agent.persona.casefold() == persona.name.casefold()
+    if persona.subagents is None or _named(agent, persona.subagents):
+        return True
+    return agent.name.casefold() in named_by_skills or agent.full_name.casefold() in named_by_skills

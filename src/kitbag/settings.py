@@ -1,0 +1,243 @@
+"""Settings with their source: defaults, then the project's file, then the user's.
+
+Two TOML files, `.kitbag/settings.toml` in a project and `settings.toml` in the Kitbag home. A project
+can choose and tighten, never loosen: what only the user may set is ignored there, with a diagnostic.
+"""
+
+import os
+from typing import Any, Literal, NamedTuple
+
+from kitbag.errors import Diagnostic, InvalidError, UsageError
+
+State = Literal["on", "name-only", "user-only", "off"]
+STATES: tuple[State, ...] = ("on", "name-only", "user-only", "off")
+"""From open to closed: of two that apply, the later one counts."""
+
+
+class Setting(NamedTuple):
+    key: str
+    kind: str
+    """text, count, budget, or the allowed words separated by `|`."""
+    default: Any
+    project_may_set: bool
+    meaning: str
+
+
+SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        "precedence",
+        "kitbag|project-first|claude",
+        "kitbag",
+        False,
+        "who wins when two items have one name: Kitbag's own order, projects before the user, or the user before projects",
+    ),
+    Setting("team", "text", "", True, "the team whose skills and agents are used when --team is not given"),
+    Setting("persona", "text", "", True, "the persona that is used when --persona is not given"),
+    Setting(
+        "catalog.descriptions",
+        "budget",
+        "8000",
+        False,
+        "how much text of descriptions a model is shown at start: characters, or a share of its window such as `2%`",
+    ),
+    Setting("catalog.names", "count", 24000, False, "how many characters of names a model is shown at start"),
+    Setting(
+        "catalog.entry", "count", 1536, False, "the longest description of one skill or agent, in characters"
+    ),
+)
+_BY_KEY = {setting.key: setting for setting in SETTINGS}
+GROUPS = ("skills", "agents")
+"""`skills.NAME` and `agents.NAME` hold a state."""
+
+
+class Sourced(NamedTuple):
+    value: Any
+    source: str
+    """A file, or `default`."""
+
+
+class Settings:
+    """Read once; `diagnostics` tells what in the files was not used."""
+
+    def __init__(self, user_file: str, project_files: tuple[str, ...] = ()) -> None:
+        self.user_file = user_file
+        self.project_files = project_files
+        self.diagnostics: list[Diagnostic] = []
+        self._values: dict[str, Sourced] = {}
+        self._states: dict[str, dict[str, Sourced]] = {group: {} for group in GROUPS}
+        for path in (*reversed(project_files), user_file):
+            if os.path.isfile(path):
+                self._read(path, is_user=path == user_file)
+
+    def get(self, key: str) -> Any:
+        return self.sourced(key).value
+
+    def sourced(self, key: str) -> Sourced:
+        if key not in _BY_KEY:
+            raise UsageError(*_unknown(key))
+        return self._values.get(key) or Sourced(_BY_KEY[key].default, "default")
+
+    def states(self, group: str) -> dict[str, Sourced]:
+        """Lower-case name to state; the stricter one where user and project differ."""
+        return self._states[group]
+
+    def _note(self, path: str, line: int, problem: str, fix: str) -> None:
+        self.diagnostics.append(Diagnostic("warning", "setting", path, line, problem, fix))
+
+    def _read(self, path: str, is_user: bool) -> None:
+        import tomllib
+
+        try:
+            with open(path, "rb") as file:
+                text = file.read(1 << 20).decode()
+            content = tomllib.loads(text)
+        except (OSError, UnicodeDecodeError) as error:
+            self.diagnostics.append(
+                Diagnostic("error", "setting", path, 0, f"can't be read: {error}", "mend the file")
+            )
+            return
+        except tomllib.TOMLDecodeError as error:
+            what = f"not valid TOML, so nothing in it is used: {error}"
+            self.diagnostics.append(
+                Diagnostic("error", "setting", path, _line_in(str(error)), what, "mend the file")
+            )
+            return
+        for key, value in _flat(content):
+            line = _line_of(text, key)
+            group, dot, name = key.partition(".")
+            if dot and group in GROUPS:
+                self._read_state(path, line, group, name, value)
+            elif key not in _BY_KEY:
+                self._note(path, line, *_unknown(key))
+            elif not is_user and not _BY_KEY[key].project_may_set:
+                self._note(
+                    path,
+                    line,
+                    f"`{key}` is the user's to set, not a project's; ignored",
+                    "move it to your own settings",
+                )
+            else:
+                wrong = check(key, value)
+                if wrong:
+                    self._note(path, line, f"{wrong}; the default is used", "correct the value")
+                else:
+                    self._values[key] = Sourced(value, path)
+
+    def _read_state(self, path: str, line: int, group: str, name: str, value: Any) -> None:
+        if value not in STATES:
+            self._note(path, line, f"`{group}.{name}` is {value!r}", f"use one of {', '.join(STATES)}")
+            return
+        earlier = self._states[group].get(name.lower())
+        if earlier is None or STATES.index(value) >= STATES.index(earlier.value):
+            self._states[group][name.lower()] = Sourced(value, path)
+
+
+def load_settings(kitbag_home: str, project_dirs: tuple[str, ...]) -> Settings:
+    project_files = tuple(os.path.join(directory, ".kitbag", "settings.toml") for directory in project_dirs)
+    return Settings(os.path.join(kitbag_home, "settings.toml"), project_files)
+
+
+def check(key: str, value: Any) -> str:
+    """What is wrong with a value, or nothing."""
+    kind = _BY_KEY[key].kind
+    if kind == "text":
+        return "" if isinstance(value, str) else f"`{key}` must be text"
+    if kind == "count":
+        good = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 10_000_000
+        return "" if good else f"`{key}` must be a whole number"
+    if kind == "budget":
+        word = str(value)
+        digits = word.removesuffix("%")
+        share = word.endswith("%") and digits.replace(".", "", 1).isdigit() and 0 < float(digits) <= 100
+        return (
+            ""
+            if share or (digits == word and word.isdigit())
+            else f"`{key}` must be characters or a share like `2%`"
+        )
+    return "" if value in kind.split("|") else f"`{key}` must be one of {kind.replace('|', ', ')}"
+
+
+def parse(key: str, word: str) -> Any:
+    """A value as typed on a command line. Raises UsageError."""
+    group, dot, name = key.partition(".")
+    if dot and group in GROUPS and name:
+        if word not in STATES:
+            raise UsageError(f"{word!r} is not a state", f"use one of {', '.join(STATES)}")
+        return word
+    if key not in _BY_KEY:
+        raise UsageError(*_unknown(key))
+    value: Any = int(word) if _BY_KEY[key].kind == "count" and word.isdigit() else word
+    wrong = check(key, value)
+    if wrong:
+        raise UsageError(wrong, f"{_BY_KEY[key].meaning}")
+    return value
+
+
+def write_setting(path: str, key: str, value: Any) -> None:
+    """Sets one key (None removes it), keeping the rest of the file as it is, comments too."""
+    import tempfile
+
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            document: Any = tomlkit.parse(file.read())
+    except FileNotFoundError:
+        document = tomlkit.document()
+    except (OSError, UnicodeDecodeError, TOMLKitError) as error:
+        raise InvalidError(
+            f"{path} can't be changed: {error}", "mend the file, nothing was written"
+        ) from error
+    group, dot, name = key.partition(".")
+    table: Any = document
+    if dot:
+        if group not in document:
+            document[group] = tomlkit.table()
+        table = document[group]
+    if value is None:
+        table.pop(name or group, None)
+    else:
+        table[name or group] = value
+    directory = os.path.dirname(path)
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    if os.path.islink(directory) or os.path.islink(path):
+        raise InvalidError(
+            f"{path} is behind a symbolic link; nothing was written", "replace the link by a real file"
+        )
+    descriptor, temporary = tempfile.mkstemp(dir=directory, prefix=".settings-")
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(tomlkit.dumps(document))
+    os.replace(temporary, path)
+
+
+def _unknown(key: str) -> tuple[str, str]:
+    import difflib
+
+    close = difflib.get_close_matches(key, _BY_KEY, n=1)
+    fix = f"did you mean `{close[0]}`?" if close else "`kitbag config get` lists all settings"
+    return f"there is no setting `{key}`", fix
+
+
+def _flat(content: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for key, value in content.items():
+        if isinstance(value, dict) and not prefix:
+            found += _flat(value, f"{key}.")  # pyright: ignore[reportUnknownArgumentType]
+        else:
+            found.append((prefix + key, value))
+    return found
+
+
+def _line_of(text: str, key: str) -> int:
+    last = key.rpartition(".")[2]
+    for at, line in enumerate(text.split("\n"), 1):
+        if line.split("=")[0].strip().strip("\"'").endswith(last) and "=" in line:
+            return at
+    return 0
+
+
+def _line_in(message: str) -> int:
+    _, found, rest = message.partition("line ")
+    digits = rest.split(",")[0].split(")")[0].strip() if found else ""
+    return int(digits) if digits.isdigit() else 0
