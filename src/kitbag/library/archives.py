@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Protocol, cast
 
 from kitbag.errors import InvalidError, KitbagError, NotFoundError
 from kitbag.library.intake import DIRECTORY_MODE, MAX_ENTRIES, MAX_FILE, Intake, cannot_write, wrong_with_mode
+from kitbag.text.hidden import for_terminal
 from kitbag.text.source import SourceError, open_regular
 
 if TYPE_CHECKING:
@@ -106,15 +107,7 @@ def _read_into(file: IO[bytes], intake: Intake) -> None:
             _unpack_zip(file, intake)
         else:
             _unpack_tar(_decompressed(file, start), intake)
-    except (
-        tarfile.TarError,
-        zipfile.BadZipFile,
-        zlib.error,
-        lzma.LZMAError,
-        struct.error,
-        EOFError,
-        OSError,
-    ) as error:
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
         raise _damaged(intake, str(error)) from error
     except (ValueError, LookupError, ArithmeticError, RuntimeError, struct.error) as error:
         # The readers of the standard library answer nonsense with these; RecursionError is among them.
@@ -122,7 +115,7 @@ def _read_into(file: IO[bytes], intake: Intake) -> None:
 
 
 def _damaged(intake: Intake, reason: str) -> InvalidError:
-    problem = f"{intake.origin}: not a zip or tar archive, or damaged: {reason or 'unreadable'}"
+    problem = f"{intake.origin}: not a zip or tar archive, or damaged: {for_terminal(reason)}"
     return InvalidError(problem, "get it again, or pack it again")
 
 
@@ -135,6 +128,7 @@ class _Directory:
         self.seek = file.seek
         self.tell = file.tell
         self.close = file.close
+        self.seekable = file.seekable
 
     def read(self, size: int = -1, /) -> bytes:
         if size > _MAX_DIRECTORY:

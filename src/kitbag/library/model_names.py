@@ -12,8 +12,13 @@ from kitbag.text.source import Problem
 ALIASES: Final = frozenset(("inherit", "sonnet", "opus", "haiku", "fable", "fast", "default"))
 
 _SYNONYMS: Final[dict[str, str]] = {"parent": "inherit", "auto": "default", "opusplan": "opus"}
-_FAMILIES: Final = ["claude", "gpt", "chatgpt", "gemini", "gemma", "o1", "o3", "o4", "codex", "grok", "llama", "mistral", "mixtral", "ministral", "codestral", "devstral", "magistral", "deepseek", "qwen", "qwq", "kimi", "glm", "minimax", "phi", "command", "nova", "sonar", "composer", "raptor", "granite", "nemotron", "starcoder", "smollm", "yi", "hermes", "jamba", "anthropic.", "us.anthropic.", "eu.anthropic.", "offline", "scripted"]
-_NOT_ALONE: Final = frozenset(["claude", "gpt", "chatgpt", "gemini", "grok", "command", "anthropic."])
+_FAMILY_NAMES: Final = (
+    "claude gpt chatgpt gemini gemma o1 o3 o4 codex grok llama mistral mixtral ministral codestral devstral "
+    "magistral deepseek qwen qwq kimi glm minimax phi command nova sonar composer raptor granite nemotron "
+    "starcoder smollm yi hermes jamba anthropic. us.anthropic. eu.anthropic. offline scripted"
+)
+_FAMILIES: Final = _FAMILY_NAMES.split()
+_NOT_ALONE: Final = frozenset(("claude", "gpt", "chatgpt", "gemini", "grok", "command", "anthropic."))
 _TIERS: Final = ("sonnet", "opus", "haiku", "fable")
 _VENDOR_NOTE = re.compile(r"\s*\((?:[^()]*)\)\s*$")
 _WINDOW = re.compile(r"\[([\w.-]{1,16})\]$")
@@ -74,6 +79,7 @@ def normalise_model(value: object, dialect: str) -> tuple[ModelName, list[Proble
 
 def _written(value: object, wrong: list[str], depth: int) -> list[str]:
     """The names in a value, in order of priority."""
+    shown = str(value)[:_LONGEST]
     if isinstance(value, str):
         text = value.strip().removeprefix("[").removesuffix("]") if value.strip().startswith("[") else value
         names = [part.strip(" \t\n'\"`") for part in re.split(r"[|,\n]", text[: _LONGEST * _MOST])]
@@ -87,7 +93,7 @@ def _written(value: object, wrong: list[str], depth: int) -> list[str]:
         provider = next((fields[key] for key in ("provider", "providerID") if key in fields), None)
         if isinstance(model, str) and model.strip():
             return [f"{provider}/{model}" if isinstance(provider, str) and provider else model]
-    wrong.append(str(value)[:_LONGEST])
+    wrong.append(shown)
     return []
 
 

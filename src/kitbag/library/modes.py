@@ -29,6 +29,8 @@ _SANDBOX_MODES: Final[dict[str, Mode]] = {"readonly": "plan", "workspacewrite": 
 _BLANK = frozenset(("", "null", "~"))
 _WORDS = "write one of plan, default, acceptEdits, autonomous, locked"
 _EFFECTS = frozenset(("allow", "ask", "deny"))
+# OpenCode's `edit` permission speaks of every way to change a file.
+_COVERS: Final = {"edit": ("edit", "write")}
 
 
 class PermissionMap(NamedTuple):
@@ -111,7 +113,9 @@ def read_permission(value: object) -> tuple[PermissionMap, list[Problem]]:
         denied = [rule for rule in denied if rule.split("(", 1)[0] != action] + refused
         effects[action] = effect
         if only is not None:
-            only = [name for name in only if name != action] + ([] if effect == "deny" else [action])
+            only = [name for name in only if name not in _COVERS.get(action, (action,))]
+            if effect != "deny":
+                only += _COVERS.get(action, (action,))
     edit = effects.get("edit", base)
     shell = effects.get("bash", effects.get("shell", base))
     if edit == "deny" and shell == "deny":
@@ -194,7 +198,7 @@ def _key(value: str) -> str:
 
 
 def _kind(value: object) -> str:
-    return {list: "list", dict: "map"}.get(type(value), type(value).__name__)
+    return "list" if isinstance(value, list) else "map" if isinstance(value, dict) else type(value).__name__
 
 
 def _shown(value: object) -> str:

@@ -318,6 +318,12 @@ class Registry:
         found += declared_names(self)
         return worst_first(found)
 
+    def problem_count(self) -> int:
+        """How many problems are known from what has been read so far: cheap, for a footer."""
+        loaded = [part for part in (self._skills, self._agents, self._personas) if part is not None]
+        found = [d for part in loaded for d in part.diagnostics] + self.settings.diagnostics
+        return sum(d.severity != "info" for d in found)
+
     def rule_of(self, root: Root) -> str:
         return rule_of(root, self.precedence)
 

@@ -24,6 +24,7 @@ class Root(NamedTuple):
     """Compared as it is: the smaller one wins a collision."""
     plugin: str = ""
     """The plugin that brings it; its items are called `plugin:name`."""
+    plugin_path: str = ""
 
 
 # (folder, kind, dialect) as found both below a project directory and below the user's home.

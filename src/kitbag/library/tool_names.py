@@ -1,68 +1,16 @@
 """Tool lists: every tool's names and every written form become one canonical value, ToolAccess.
 
-Used by agents and skills; imports only text.source. Where a list leaves doubt, what is allowed is
-read narrowly and what is denied widely, and a list that can't be read allows nothing.
+Used by agents and skills; uses tool_aliases for single names. A list that can't be read, or of
+which nothing is known, allows nothing; it never falls back to all tools.
 """
 
 import re
-from typing import Final, Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
+from kitbag.library.tool_aliases import CANONICAL, matches, resolve
 from kitbag.text.source import Problem
 
 AccessMode = Literal["inherit", "all", "allow", "deny", "none"]
-
-CANONICAL: Final = tuple(
-    ["Read", "Write", "Edit", "Bash", "Glob", "Grep", "WebFetch", "WebSearch", "TodoWrite", "AskUser", "Skill", "Task", "TaskOutput", "TaskStop", "NotebookEdit"]
-)
-
-# Names of other tools, without case, `_` and `-`. Left: what they come to here.
-_GROUPS: Final = (
-    (
-        "Read",
-        "view readfile notebookread cat openfile viewimage readmediafile fsread read/readfile readnotebook",
-    ),
-    ("Read Glob", "readmanyfiles"),
-    ("Write", "writefile createfile create new edit/createfile createnewfile savefile writetofile"),
-    ("Edit", "multiedit replace editfile searchreplace strreplace strreplacefile strreplaceeditor"),
-    ("Edit", "replacestringinfile multireplacestringinfile strreplacebasededittool"),
-    ("Edit Write", "editfiles edit/editfiles patch applypatch insertedit insertEditIntoFile fswrite edit/*"),
-    ("Bash", "execute shell terminal runcommand runcommands runshellcommand runterminalcmd runinterminal"),
-    ("Bash", "runterminalcommand localshell execcommand unifiedexec executebash executecommand bashtool"),
-    ("Bash", "execute/* runcommands/* execute/runinterminal runcommands/runinterminal"),
-    (
-        "Glob",
-        "ls list listdir listdirectory listfiles filesearch findfiles search/filesearch search/listdirectory",
-    ),
-    ("Grep", "grepsearch searchfilecontent ripgrep rg textsearch usages search/textsearch search/usages"),
-    ("Grep", "searchfiles searchtext"),
-    ("Grep Glob", "search codebase codebasesearch searchcodebase search/codebase search/*"),
-    ("Read", "read/*"),
-    ("WebFetch", "fetch web/fetch fetchurl fetchwebpage urlfetch readurl"),
-    ("WebSearch", "googlewebsearch searchweb web/search"),
-    ("WebFetch WebSearch", "web web/*"),
-    ("TodoWrite", "todo todos todo/* todoread writetodos updateplan settodolist managetodolist todolist"),
-    ("AskUser", "askuserquestion question ask requestuserinput vscode/askquestions askquestions"),
-    ("Skill", "activateskill skills slashcommand useskill"),
-    ("Task", "agent subagent agent/* runsubagent agent/runsubagent spawnagent delegate customagent"),
-    ("TaskOutput", "bashoutput agentoutput agentoutputtool getterminaloutput execute/getterminaloutput"),
-    ("TaskStop", "killshell killbash closeagent stoptask"),
-    ("NotebookEdit", "editnotebook notebook/edit edit/editnotebook"),
-)
-# Real tools of other systems for which there is nothing here: they are left out, and said to be.
-_NO_COUNTERPART: Final = frozenset(
-    ["artifact", "changes", "cancelworkflow", "clihelp", "codesearch", "completetask", "computer", "doomloop", "endconversation", "enterplanmode", "enterworktree", "exitplanmode", "exitworktree", "extensions", "externaldirectory", "findtestfiles", "getinternaldocs", "githubrepo", "listmcpresources", "lsp", "memory", "monitor", "openbrowser", "opensimplebrowser", "powershell", "problems", "readlints", "readmcpresource", "runnotebooks", "runtasks", "runtests", "savememory", "schedulewakeup", "searchresults", "sendmessage", "terminallastcommand", "terminalselection", "testfailure", "think", "toolsearch", "vscodeapi", "waitformcpservers", "workflow", "writestdin", "listmcpresourcestool", "readmcpresourcetool"]
-)
-# Copilot's tool groups look like its MCP servers (`search/codebase`, `github/create_issue`).
-_COPILOT_GROUPS: Final = frozenset(
-    ["agent", "edit", "execute", "notebook", "read", "runcommands", "search", "todo", "vscode", "web"]
-)
-
-_ALIASES: Final[dict[str, tuple[str, ...]]] = {name.lower(): (name,) for name in CANONICAL}
-for _names, _written in _GROUPS:
-    for _alias in _written.lower().split():
-        _ALIASES[_alias] = tuple(_names.split())
-_EDITS: Final = {"copilot": ("Edit", "Write")}
-_ALL_EDITS: Final = ("Edit", "Write", "NotebookEdit")
 
 
 class ToolAccess(NamedTuple):
@@ -86,6 +34,23 @@ class ToolAccess(NamedTuple):
             return False
         return self.mode != "allow" or any(matches(name, tool) for name in self.names)
 
+    def without(self, denied: tuple[str, ...]) -> "ToolAccess":
+        """The same, less what is denied."""
+        names = tuple(name for name in self.names if not any(matches(rule, name) for rule in denied))
+        mode: AccessMode = "deny" if self.mode == "inherit" and denied else self.mode
+        if mode == "allow" and not names:
+            mode = "none"
+        rules = tuple(rule for rule in self.specifiers if rule.split("(", 1)[0] in names)
+        together = tuple(dict.fromkeys((*self.denied, *denied)))
+        return self._replace(mode=mode, names=names, specifiers=rules, denied=together)
+
+    def within(self, limit: "ToolAccess") -> "ToolAccess":
+        """The same, but no more than the names of `limit`."""
+        open_ended = self.mode not in ("allow", "none")
+        names = tuple(name for name in (limit if open_ended else self).names if limit.allows(name))
+        mode: AccessMode = "none" if self.mode == "none" or not names else "allow"
+        return self._replace(mode=mode, names=names).without(self.denied)
+
     def to_json(self) -> dict[str, object]:
         return {
             "mode": self.mode,
@@ -98,83 +63,10 @@ class ToolAccess(NamedTuple):
         }
 
 
-def matches(pattern: str, tool: str) -> bool:
-    """`*` stands for any characters in the pattern of an MCP tool, and for itself elsewhere."""
-    if "*" not in pattern or not pattern.startswith("mcp__"):
-        return pattern == tool
-    first, *middle, last = pattern.split("*")
-    if not tool.startswith(first) or len(tool) < len(first) + len(last) or not tool.endswith(last):
-        return False
-    at, end = len(first), len(tool) - len(last)
-    for part in middle:
-        found = tool.find(part, at, end)
-        if found < 0:
-            return False
-        at = found + len(part)
-    return True
-
-
-def resolve(name: str, dialect: str = "", widest: bool = False) -> tuple[str, ...] | None:
-    """The canonical tools a written name stands for; () has no counterpart here, None is unknown."""
-    if name in CANONICAL:
-        return (name,)
-    if not name.isascii() or not name[:1].isalpha() or any(char in name for char in "()\"'`,; \t\n"):
-        return None
-    key = name.lower().replace("_", "").replace("-", "")
-    if key == "edit":
-        return _ALL_EDITS if widest else _EDITS.get(dialect, ("Edit",))
-    found = _ALIASES.get(key)
-    if found is not None:
-        return found
-    if key in _NO_COUNTERPART or key.rpartition("/")[2] in _NO_COUNTERPART:
-        return ()
-    return _resolve_mcp(name, dialect, widest)
-
-
-def _resolve_mcp(name: str, dialect: str, widest: bool) -> tuple[str, ...] | None:
-    lower = name.lower()
-    if lower.startswith("mcp__"):
-        server, _, tool = name[5:].partition("__")
-        if server == "*" and not tool:
-            return ("mcp__*",)
-        return (f"mcp__{server}__{tool or '*'}",) if server else None
-    if lower in ("mcp_*", "mcp/*"):
-        return ("mcp__*",)
-    if lower.startswith("mcp_"):  # Gemini and Copilot; a server's name has no `_` there
-        server, _, tool = name[4:].partition("_")
-        return (f"mcp__{server}__{tool or '*'}",) if server else None
-    server, slash, tool = name.rpartition("/")
-    if slash:
-        known_group = server.lower() in _COPILOT_GROUPS
-        return (f"mcp__{server}__{tool}",) if server and tool and not known_group else None
-    if "*" in name:
-        return _expand_glob(lower, name, widest)
-    if dialect == "opencode" and "_" in name.strip("_"):
-        # OpenCode joins server and tool with `_`, and both may have more of them: all readings.
-        parts = name.split("_")
-        cuts = range(1, min(len(parts), 8))
-        return tuple(f"mcp__{'_'.join(parts[:cut])}__{'_'.join(parts[cut:])}" for cut in cuts)
-    return None
-
-
-def _expand_glob(lower: str, name: str, widest: bool) -> tuple[str, ...] | None:
-    """`web*` by the names that begin so; `server_*` as all tools of a server."""
-    if name.count("*") != 1 or not name.endswith("*"):
-        return None
-    stem = lower[:-1].replace("_", "").replace("-", "")
-    if widest:
-        found = [tool for alias, tools in _ALIASES.items() if alias.startswith(stem) for tool in tools]
-    else:
-        found = [tool for tool in CANONICAL if tool.lower().startswith(stem)]
-    if name.endswith("_*"):
-        found.append(f"mcp__{name[:-2]}__*")
-    return tuple(dict.fromkeys(found)) or None
-
-
-_ALL_WORDS = frozenset(("*", "all", "all tools", "any"))
+_ALL_WORDS = frozenset(("*", "all", "all tools"))
 _NONE_WORDS = frozenset(("none", "no tools", "false", "no"))
 _BLANK = frozenset(("", "null", "~"))
-_TRUE = frozenset(("true", "yes", "on", "1", "allow", "allowed", "enabled"))
+_TRUE = frozenset(("true", "yes", "on", "1", "allow", "allowed", "enabled", "ask"))
 _FALSE = frozenset(("false", "no", "off", "0", "deny", "denied", "disabled", "never"))
 _LIST_MODES = {"allowlist": "allow", "whitelist": "allow", "allow": "allow"} | {
     "denylist": "deny",
@@ -183,14 +75,24 @@ _LIST_MODES = {"allowlist": "allow", "whitelist": "allow", "allow": "allow"} | {
 }
 _EXCEPT = re.compile(r"(?:\*|all(?: tools)?),? (?:except|but|minus|without)(?: for)?:? (.+)", re.I | re.S)
 _NEGATIONS = frozenset(("except", "but", "minus", "without", "not", "no", "never"))
-_MOST, _DEEPEST = 1000, 8
+_MOST, _DEEPEST, _LONGEST = 1000, 8, 100_000
 _NAMING_FIX = "write a list such as `Read, Grep, Bash(git log:*)`"
 
 
 class _Names:
     """Written names as they are met, sorted into what is allowed, denied and not understood."""
 
-    __slots__ = ("absent", "allowed", "denied", "dialect", "everything", "unknown", "unreadable")
+    __slots__ = (
+        "absent",
+        "allowed",
+        "count",
+        "denied",
+        "dialect",
+        "everything",
+        "nothing",
+        "unknown",
+        "unreadable",
+    )
 
     def __init__(self, dialect: str) -> None:
         self.dialect = dialect
@@ -198,16 +100,21 @@ class _Names:
         self.denied: dict[str, None] = {}
         self.unknown: dict[str, None] = {}
         self.absent: dict[str, None] = {}
-        self.everything = False
+        self.everything = self.nothing = False
         self.unreadable = ""
+        self.count = 0
 
     def add(self, written: str, allow: bool) -> None:
         """One name, with or without a specifier in parentheses."""
         if written.startswith("!"):
             written, allow = written[1:].strip(), False
+        self.count += 1
+        if self.count > _MOST:  # not cut off: what is denied may stand at the end
+            self.unreadable = f"it has more than {_MOST} names"
         name, opened, rest = written.partition("(")
         specifier = rest[:-1].strip() if rest.endswith(")") else ""
-        tools = None if opened and not specifier else resolve(name.strip(), self.dialect, widest=not allow)
+        plain = written.isprintable() and (specifier or not opened)
+        tools = resolve(name.strip(), self.dialect, widest=not allow) if plain else None
         if tools is None:
             self.unknown[written[:80]] = None
             return
@@ -222,18 +129,26 @@ class _Names:
                 self.denied[rule] = None
                 self.allowed.pop(rule, None)
 
+    @property
+    def understood(self) -> bool:
+        return bool(self.allowed or self.denied or self.absent or self.everything or self.nothing)
+
     def add_all(self, allow: bool) -> None:
-        self.everything = allow
+        self.everything, self.nothing = allow, not allow
         (self.denied if allow else self.allowed).clear()
 
     def read(self, value: object, allow: bool, depth: int = 0) -> None:
         """Any written form of a list, wherever it stands."""
-        if depth > _DEEPEST or len(self.unknown) > _MOST:
+        if (
+            depth > _DEEPEST
+            or len(self.unknown) > _MOST
+            or (isinstance(value, str) and len(value) > _LONGEST)
+        ):
             self.unreadable = "it is nested too deep, or too long"
         elif isinstance(value, str):
             self._read_text(value.strip(), allow, depth)
         elif isinstance(value, list | tuple):
-            for item in cast("list[object]", value)[:_MOST]:
+            for item in cast("list[object]", value):
                 self.read(item, allow, depth + 1)
         elif isinstance(value, dict):
             self._read_item(cast("dict[object, object]", value), allow, depth)
@@ -247,9 +162,6 @@ class _Names:
             return
         if lower in _NONE_WORDS or lower in _BLANK:
             return
-        if text.startswith("{"):
-            self.read(_from_json(text), allow, depth + 1)
-            return
         excepted = _EXCEPT.fullmatch(" ".join(text.split()))
         if excepted and allow:
             self.add_all(True)
@@ -257,7 +169,7 @@ class _Names:
             return
         if text.startswith("[") and text.endswith("]"):
             text = text[1:-1]
-        words = [word for word in split_names(text) if word not in ("-", "and")][:_MOST]
+        words = [word for word in split_names(text) if word not in ("-", "and")]
         if any(word.lower() in _NEGATIONS for word in words):
             self.unreadable = f"`{lower[:60]}` is prose"
             return
@@ -274,7 +186,7 @@ class _Names:
             off = any(_boolean(item[key]) is False for key in ("enabled", "allow", "allowed") if key in item)
             self.read(named, allow and not off, depth + 1)
             return
-        for key, value in list(item.items())[:_MOST]:
+        for key, value in list(item.items()):
             name = str(key).strip()
             if isinstance(value, str) and "(" in name and ")" not in name:
                 self.read(f"{name}:{'' if value.startswith('*') else ' '}{value}", allow, depth + 1)
@@ -283,7 +195,7 @@ class _Names:
             elif isinstance(value, str) and value.strip():
                 self.add(f"{name}({value.strip()})", allow)
             elif isinstance(value, list):
-                for rule in cast("list[object]", value)[:_MOST]:
+                for rule in cast("list[object]", value):
                     self.add(f"{name}({str(rule).strip()})", allow)
             else:
                 self.unknown[name[:80]] = None
@@ -311,9 +223,160 @@ def parse_tools(value: object, denied: object = None, dialect: str = "") -> tupl
     problems: list[Problem] = []
     mode = _read_tools(names, value, problems)
     if denied is not None:
-        before = len(names.denied) + len(names.absent)
-        names.read(denied, allow=False)
-        if not names.unreadable and denied and len(names.denied) + len(names.absent) == before:
-            names.unreadable = names.unreadable or "none of the denied tools is known"
+        refused = _Names(dialect)
+        refused.read(denied, allow=False)
+        if refused.unreadable or (refused.unknown and not refused.understood):
+            names.unreadable = refused.unreadable or f"no denied tool is known: {', '.join(refused.unknown)}"
+        if refused.nothing:
+            mode = "none"
+        names.denied |= refused.denied
+        names.unknown |= refused.unknown
         mode = "deny" if mode == "inherit" and names.denied else mode
-    return _settle(names, mode, value, denied, problems)
+    return _settle(names, mode, value, denied, problems), problems
+
+
+def _read_tools(names: _Names, value: object, problems: list[Problem]) -> AccessMode:
+    if value is None:
+        return "inherit"
+    if isinstance(value, str):
+        if value.strip() in _BLANK:
+            what = "`tools` is empty, so it gets no tools"
+            fix = "remove the line to inherit the caller's tools, or write `[]` for none"
+            problems.append(Problem("warning", "tools-empty", 0, what, fix))
+            return "none"
+        if value.lstrip().startswith("{"):
+            value = _from_json(value)
+    if not isinstance(value, dict):
+        names.read(value, allow=True)
+        return "all" if names.everything else "allow"
+    fields = cast("dict[object, object]", value)
+    if any(key in fields for key in ("mode", "allow", "deny", "allowlist", "denylist")):
+        return _read_lists(names, fields, problems)
+    return _read_map(names, fields, problems)
+
+
+def _read_lists(names: _Names, fields: dict[object, object], problems: list[Problem]) -> AccessMode:
+    """`{mode: allowlist | denylist, allow: [...], deny: [...]}`"""
+    allow = fields.get("allow", fields.get("allowlist"))
+    deny = fields.get("deny", fields.get("denylist"))
+    word = fields.get("mode", "allow" if allow is not None else "deny")
+    mode = (
+        _LIST_MODES.get(word.strip().lower().replace("-", "").replace("_", ""))
+        if isinstance(word, str)
+        else None
+    )
+    wanted = allow if mode == "allow" else deny
+    if mode is None:
+        names.unreadable = f"its mode is `{str(word)[:40]}`, neither allowlist nor denylist"
+    elif wanted is None or wanted == "":
+        names.unreadable = f"a {mode}list without `{mode}:`"
+    elif mode == "allow":
+        names.read(allow, allow=True)
+        if deny is not None:
+            names.read(deny, allow=False)
+        return "all" if names.everything else "allow"
+    else:
+        names.read(deny, allow=False)
+        if allow:
+            what = "`allow` does not count in a denylist"
+            problems.append(
+                Problem("warning", "tools-allow-ignored", 0, what, "remove it, or write `mode: allowlist`")
+            )
+    return "deny"
+
+
+def _read_map(names: _Names, fields: dict[object, object], problems: list[Problem]) -> AccessMode:
+    """Names to true or false, later ones count. To OpenCode what is not named is on, elsewhere it is off."""
+    wanted = False
+    for key, state in fields.items():
+        on = _boolean(state)
+        if on is None:
+            what = f"`{str(key)[:40]}` is neither true nor false; read as false"
+            fix = "write `true` or `false` behind each tool"
+            problems.append(Problem("warning", "tools-not-boolean", 0, what, fix))
+        wanted = wanted or on is True
+        if key == "*":
+            names.add_all(on is True)
+        else:
+            names.add(str(key).strip(), on is True)
+    if names.everything:
+        return "all"
+    if names.nothing or not fields or (wanted and names.dialect != "opencode"):
+        return "allow"
+    if names.denied or not wanted:
+        return "deny"
+    what = "as in OpenCode, the tools that are not listed stay on"
+    fix = "begin with `'*': false` to have only the listed ones"
+    problems.append(Problem("info", "tools-map-open", 0, what, fix))
+    return "inherit"
+
+
+def _settle(
+    names: _Names, mode: AccessMode, value: object, denied: object, problems: list[Problem]
+) -> ToolAccess:
+    unknown = (*names.unknown, *names.absent)
+    access = ToolAccess(
+        "none", denied=tuple(names.denied), unknown=unknown, original=value, denied_original=denied
+    )
+    if names.unreadable:
+        what = f"the tool list can't be read: {names.unreadable}; it gets no tools"
+        problems.append(Problem("error", "tools-unreadable", 0, what, _NAMING_FIX))
+        return access
+    rules = [rule for rule in names.allowed if not any(matches(no, rule) for no in names.denied)]
+    tools = dict.fromkeys(rule.split("(", 1)[0] for rule in rules)
+    tools = tuple(tool for tool in tools if not any(matches(no, tool) for no in names.denied))
+    hollow = mode == "allow" and not tools
+    if unknown and (not names.understood or (hollow and not names.allowed)):
+        what = (
+            f"none of its tools is known here ({', '.join(unknown[:10])}); it gets none and refuses to spawn"
+        )
+        problems.append(Problem("error", "tools-none-known", 0, what, _suggestion(unknown)))
+        return access
+    _report_left_out(names, problems)
+    if hollow and names.allowed:
+        what = "every tool that it allows is also denied; it gets no tools"
+        problems.append(Problem("warning", "tools-all-denied", 0, what, "remove one from the denied tools"))
+    if hollow or mode == "none" or (names.nothing and mode == "deny"):
+        return access
+    specifiers = tuple(
+        rule
+        for rule in rules
+        if "(" in rule and (tool := rule.split("(", 1)[0]) in tools and tool not in rules
+    )
+    return access._replace(mode=mode, names=() if mode == "all" else tools, specifiers=specifiers)
+
+
+def _report_left_out(names: _Names, problems: list[Problem]) -> None:
+    if names.unknown:
+        what = f"unknown tools, left out: {', '.join(list(names.unknown)[:10])}"
+        problems.append(Problem("warning", "tools-unknown", 0, what, _suggestion(tuple(names.unknown))))
+    if names.absent:
+        what = f"tools that do not exist here, left out: {', '.join(list(names.absent)[:10])}"
+        problems.append(
+            Problem("warning", "tools-no-counterpart", 0, what, "nothing to do, if it works without them")
+        )
+
+
+def _suggestion(unknown: tuple[str, ...]) -> str:
+    from difflib import get_close_matches
+
+    known = {name.lower(): name for name in CANONICAL}
+    for written in unknown[:10]:
+        close = get_close_matches(written.lower()[:40], known, 1)
+        if close:
+            return f"did you mean `{known[close[0]]}` for `{written}`?"
+    return f"tools are {', '.join(CANONICAL)}, `mcp__server__tool` or `server/tool`"
+
+
+def _boolean(value: object) -> bool | None:
+    word = str(value).strip().lower() if isinstance(value, str | bool | int) else ""
+    return True if word in _TRUE else False if word in _FALSE else None
+
+
+def _from_json(text: str) -> object:
+    import json
+
+    try:
+        return json.loads(text[:_LONGEST])
+    except (ValueError, RecursionError):
+        return 0  # not None, which would mean that there is no list

@@ -1,0 +1,5 @@
+"""`python -m kitbag` is `kitbag`."""
+
+from kitbag.cli import main
+
+main()

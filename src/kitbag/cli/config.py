@@ -1,0 +1,90 @@
+"""`kitbag config ...`: settings, where each value comes from, and how to change it."""
+
+import os
+
+import click
+
+from kitbag.cli import output
+from kitbag.cli.options import json_option, project_option
+from kitbag.errors import UsageError
+from kitbag.library.scopes import find_places
+from kitbag.settings import GROUPS, SETTINGS, Settings, load_settings, parse, write_setting
+
+
+@click.group()
+def command() -> None:
+    """Read and change settings."""
+
+
+def _load() -> Settings:
+    places = find_places()
+    return load_settings(places.kitbag_home, places.project_dirs)
+
+
+@command.command()
+@click.argument("key", required=False)
+@json_option
+def get(key: str | None, as_json: bool) -> None:
+    """All settings with their source, or the value of one."""
+    settings = _load()
+    rows = [(s.key, settings.sourced(s.key), s.meaning) for s in SETTINGS]
+    for group in GROUPS:
+        rows += [(f"{group}.{name}", state, "state") for name, state in sorted(settings.states(group).items())]
+    if key is not None:
+        wanted = [row for row in rows if row[0].lower() == key.lower()]
+        if not wanted and key.partition(".")[0] in GROUPS and "." in key:
+            wanted = [(key, settings.sourced("team")._replace(value="on", source="default"), "state")]
+        if not wanted:
+            settings.sourced(key)  # raises, with the close names
+        rows = wanted
+    if as_json:
+        return output.as_json([{"key": k, "value": s.value, "source": s.source, "meaning": m} for k, s, m in rows])
+    if key is not None:
+        return output.echo(output.clean(str(rows[0][1].value)))
+    output.table(
+        ("KEY", "VALUE", "SOURCE", "MEANING"), [(k, str(s.value), output.short_path(s.source), m) for k, s, m in rows]
+    )
+    for diagnostic in settings.diagnostics:
+        for line in output.diagnostic_lines(diagnostic):
+            output.remark(line)
+    return None
+
+
+@command.command("set")
+@click.argument("key")
+@click.argument("value")
+@project_option
+@json_option
+def set_(key: str, value: str, project: bool, as_json: bool) -> None:
+    """Set one value; the rest of the file stays as it is."""
+    places = find_places()
+    parsed = parse(key, value)
+    allowed = {setting.key for setting in SETTINGS if setting.project_may_set}
+    if project and key not in allowed and key.partition(".")[0] not in GROUPS:
+        raise UsageError(f"`{key}` is yours to set, not a project's", "leave out --project")
+    base = os.path.join(places.project, ".kitbag") if project else places.kitbag_home
+    path = os.path.join(base, "settings.toml")
+    write_setting(path, key, parsed)
+    if as_json:
+        return output.as_json({"key": key, "value": parsed, "file": path})
+    return output.echo(f"{output.clean(key)} = {output.clean(str(parsed))} ({output.short_path(path)})")
+
+
+@command.command()
+@json_option
+def where(as_json: bool) -> None:
+    """The files that settings are read from, and Kitbag's own directories."""
+    places = find_places()
+    settings = _load()
+    rows = [("user settings", settings.user_file)]
+    rows += [("project settings", path) for path in settings.project_files]
+    rows += [
+        ("home", places.kitbag_home),
+        ("plugins", os.path.join(places.kitbag_home, "plugins")),
+        ("cache", os.path.join(places.kitbag_home, "cache")),
+    ]
+    if as_json:
+        return output.as_json([{"what": what, "path": path, "exists": os.path.exists(path)} for what, path in rows])
+    return output.table(
+        ("WHAT", "THERE", "PATH"), [(what, "yes" if os.path.exists(path) else "no", path) for what, path in rows]
+    )

@@ -1,0 +1,68 @@
+"""`kitbag doctor`: everything that is wrong, where, and how to fix it. Reads only; runs nothing."""
+
+import os
+import sys
+
+import click
+
+from kitbag.cli import output
+from kitbag.cli.options import json_option, library_options, open_registry
+from kitbag.errors import worst_first
+from kitbag.library.inert import inert_configuration
+from kitbag.library.registry import Registry
+from kitbag.library.review import nested_skills
+
+
+@click.command()
+@library_options
+@json_option
+def command(dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
+    """Tell everything that is wrong with your files, and how to fix it.
+
+    Exit 1 when there is an error, 0 when there are only warnings and remarks.
+    """
+    registry = open_registry(dirs, team, persona)
+    diagnostics = worst_first(
+        [*registry.diagnostics(), *nested_skills(registry.skills), *inert_configuration(registry.places)]
+    )
+    errors = sum(d.severity == "error" for d in diagnostics)
+    warnings = sum(d.severity == "warning" for d in diagnostics)
+    counts = {
+        "skills": len(registry.skills),
+        "agents": len(registry.agents),
+        "personas": len(registry.personas),
+        "errors": errors,
+        "warnings": warnings,
+        "infos": len(diagnostics) - errors - warnings,
+    }
+    if as_json:
+        roots = [{"path": path, "kind": kind, "scope": scope, "items": n} for path, kind, scope, n in _roots(registry)]
+        output.as_json(
+            {"counts": counts, "roots": roots, "diagnostics": [output.diagnostic_json(d) for d in diagnostics]}
+        )
+    else:
+        rows = [(output.short_path(path), kind, scope, str(n)) for path, kind, scope, n in _roots(registry)]
+        output.table(("FOUND IN", "KIND", "SCOPE", "ITEMS"), rows)
+        output.echo()
+        for diagnostic in diagnostics:
+            for line in output.diagnostic_lines(diagnostic):
+                output.echo(line)
+        if diagnostics:
+            output.echo()
+        words = [output.count(counts[noun + "s"], noun) for noun in ("skill", "agent", "persona")]
+        words += [output.count(counts[noun + "s"], noun) for noun in ("error", "warning")]
+        verdict = output.style("all good", "green") if not errors + warnings else ""
+        output.echo(" · ".join([*words, verdict] if verdict else words))
+    sys.exit(1 if errors else 0)
+
+
+def _roots(registry: Registry) -> list[tuple[str, str, str, int]]:
+    """Each directory that gave something, best first."""
+    counts: dict[tuple[str, str, str], int] = {}
+    ranks: dict[str, tuple[int, int]] = {}
+    for item in [*registry.skills, *registry.agents, *registry.personas]:
+        key = (item.root.path, item.root.kind, item.root.scope)
+        counts[key] = counts.get(key, 0) + 1
+        ranks[item.root.path] = item.root.rank
+    ordered = sorted(counts, key=lambda key: (ranks[key[0]], key))
+    return [(os.path.normpath(path), kind, scope, counts[(path, kind, scope)]) for path, kind, scope in ordered]

@@ -1,0 +1,31 @@
+"""Options that many commands share, and the registry they lead to."""
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from kitbag.errors import UsageError
+from kitbag.library.registry import Registry
+from kitbag.library.scopes import find_places
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON (keys: docs/commands.md).")
+project_option = click.option("--project", is_flag=True, help="Store it in this project instead of for you.")
+
+
+def library_options(function: F) -> F:
+    function = click.option("--persona", default="", metavar="NAME", help="See it as this persona does.")(function)
+    function = click.option("--team", default="", metavar="NAME", help="See it as this team does.")(function)
+    return click.option(
+        "--dir", "dirs", multiple=True, metavar="DIR", help="Look in this directory too, first. May be repeated."
+    )(function)
+
+
+def open_registry(dirs: tuple[str, ...] = (), team: str = "", persona: str = "") -> Registry:
+    for directory in dirs:
+        if not os.path.isdir(directory):
+            raise UsageError(f"--dir {directory}: not a directory", "give an existing directory")
+    return Registry(find_places(), extra=dirs, team=team, persona=persona)

@@ -1,0 +1,162 @@
+"""How results look: tables for people, plain text for pipes, JSON for programs.
+
+Nothing that came from a file reaches the terminal without passing `clean` here. Errors and remarks go
+to stderr, results to stdout.
+"""
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kitbag.text.hidden import for_terminal, one_line
+
+if TYPE_CHECKING:
+    from kitbag.errors import Diagnostic, KitbagError
+
+_STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "cyan": "36"}
+_SEVERITY_STYLE = {"error": "red", "warning": "yellow", "info": "cyan"}
+
+
+def clean(text: str) -> str:
+    """One safe line."""
+    return for_terminal(one_line(text))
+
+
+def echo(text: str = "") -> None:
+    sys.stdout.write(text + "\n")
+
+
+def remark(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+def _coloured(stream: Any) -> bool:
+    return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
+
+def style(text: str, name: str, stream: Any = None) -> str:
+    return f"\x1b[{_STYLES[name]}m{text}\x1b[0m" if text and _coloured(stream or sys.stdout) else text
+
+
+def terminal_width() -> int | None:
+    """None when the output is not a terminal: then nothing is cut."""
+    if not sys.stdout.isatty():
+        return None
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or 80
+    except OSError:
+        return 80
+
+
+def width_of(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    import unicodedata
+
+    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
+    marks = sum(unicodedata.combining(char) != 0 or char in "\u200d\ufe0f" for char in text)
+    return len(text) + wide - marks
+
+
+def cut(text: str, width: int) -> str:
+    if width_of(text) <= width:
+        return text
+    while text and width_of(text) > width - 1:
+        text = text[: max(0, min(len(text) - 1, width))] if len(text) > width else text[:-1]
+    return text.rstrip() + "…"
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Columns, the last one cut to the terminal; nothing is cut in a pipe."""
+    cells = [[clean(cell) for cell in row] for row in rows]
+    if not cells:
+        return
+    widths = [max(width_of(row[at]) for row in [headers, *cells]) for at in range(len(headers))]
+    screen = terminal_width()
+    if screen is not None:
+        widths = [min(width, 40) for width in widths[:-1]] + widths[-1:]
+    left = sum(widths[:-1]) + 2 * (len(widths) - 1)
+    last = max(screen - left, 20) if screen is not None else None
+    echo(style(_row(headers, widths, last), "bold"))
+    for row in cells:
+        echo(_row(row, widths, last))
+
+
+def _row(row: Sequence[str], widths: Sequence[int], last: int | None) -> str:
+    parts: list[str] = []
+    for at, cell in enumerate(row):
+        if at == len(row) - 1:
+            parts.append(cell if last is None else cut(cell, last))
+        else:
+            shown = cut(cell, widths[at])
+            parts.append(shown + " " * (widths[at] - width_of(shown)))
+    return "  ".join(parts).rstrip()
+
+
+def fields(pairs: Iterable[tuple[str, str]]) -> None:
+    """`label: value` lines; empty values are left out, long ones wrapped under themselves."""
+    shown = [(label, clean(value)) for label, value in pairs if value]
+    margin = max((len(label) for label, _ in shown), default=0) + 2
+    screen = terminal_width()
+    for label, value in shown:
+        lines = [value] if screen is None else _wrap(value, max(screen - margin, 20))
+        echo(style(label.ljust(margin), "bold") + lines[0])
+        for line in lines[1:]:
+            echo(" " * margin + line)
+
+
+def _wrap(text: str, width: int) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(text, width, break_long_words=True, break_on_hyphens=False) or [""]
+
+
+def as_json(value: Any) -> None:
+    """Only ASCII, so that nothing in it can act on a terminal."""
+    import json
+
+    echo(json.dumps(value, indent=2))
+
+
+def block(text: str) -> None:
+    """Text of several lines, made safe line by line."""
+    echo("\n".join(for_terminal(line) for line in text.split("\n")))
+
+
+def diagnostic_json(diagnostic: "Diagnostic") -> dict[str, Any]:
+    return diagnostic._asdict()
+
+
+def diagnostic_lines(diagnostic: "Diagnostic", stream: Any = None) -> list[str]:
+    mark = style(diagnostic.severity, _SEVERITY_STYLE[diagnostic.severity], stream)
+    head = f"{mark}: {clean(short_path(diagnostic.place))}: {clean(diagnostic.problem)} [{diagnostic.code}]"
+    return [head, f"  fix: {clean(diagnostic.fix)}"] if diagnostic.fix else [head]
+
+
+def short_path(path: str) -> str:
+    """Relative to here, or to `~`, where that is shorter to read."""
+    for base, mark in ((os.getcwd(), ""), (os.path.expanduser("~"), "~/")):
+        if base != "/" and path.startswith(base + "/"):
+            return mark + path[len(base) + 1 :]
+    return path
+
+
+def fail(error: "KitbagError") -> None:
+    remark(f"{style('error', 'red', sys.stderr)}: {clean(error.problem)}")
+    if error.fix:
+        remark(f"  {clean(error.fix)}")
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def footer(noun: str, shown: int, hidden: int, problems: int) -> None:
+    """Under a listing, on stderr, so that a pipe gets only the rows."""
+    parts = [count(shown, noun)]
+    if hidden:
+        parts.append(f"{hidden:,} more with --all")
+    if problems:
+        parts.append(f"{count(problems, 'problem')}: kitbag doctor")
+    remark(style(" · ".join(parts), "dim", sys.stderr))

@@ -1,0 +1,100 @@
+"""`kitbag personas ...`: who can be chosen with --team and --persona, and what they would see."""
+
+from typing import Any
+
+import click
+
+from kitbag.cli import output
+from kitbag.cli.options import json_option, library_options, open_registry
+from kitbag.library.personas import Persona
+from kitbag.library.registry import Registry
+from kitbag.text.tokens import estimate_tokens
+
+
+@click.group()
+def command() -> None:
+    """List and inspect personas."""
+
+
+def persona_json(persona: Persona) -> dict[str, Any]:
+    return {
+        "name": persona.name,
+        "full_name": persona.full_name,
+        "display_name": persona.display_name,
+        "description": persona.description,
+        "team": persona.team,
+        "scope": persona.root.scope,
+        "path": persona.path,
+        "core_skills": list(persona.core_skills),
+        "skills": list(persona.skills),
+        "on_demand_skills": list(persona.on_demand_skills),
+        "subagents": None if persona.subagents is None else list(persona.subagents),
+        "default_model": persona.default_model,
+        "system_prompt_additions": persona.system_prompt_additions,
+    }
+
+
+@command.command("list")
+@library_options
+@json_option
+def list_(dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
+    """Personas and their teams."""
+    registry = open_registry(dirs)
+    wanted = [p for p in registry.personas if not team or p.team.casefold() == team.casefold()]
+    wanted = [p for p in wanted if not persona or p.name.casefold() == persona.casefold()]
+    if as_json:
+        return output.as_json([persona_json(p) for p in wanted])
+    output.table(
+        ("NAME", "TEAM", "SCOPE", "DESCRIPTION"), [(p.name, p.team, p.root.scope, p.description) for p in wanted]
+    )
+    output.footer("persona", len(wanted), 0, registry.problem_count())
+    return None
+
+
+@command.command()
+@click.argument("name")
+@library_options
+@json_option
+def show(name: str, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
+    """One persona: its skills and agents as a session would have them."""
+    found = open_registry(dirs).personas.get(f"{team}/{name}" if team and "/" not in name else name)
+    registry = open_registry(dirs, found.team, found.full_name)
+    seen = _seen(registry)
+    problems = [d for d in registry.diagnostics() if d.file == found.path]
+    if as_json:
+        details = {**persona_json(found), **seen, "problems": [output.diagnostic_json(d) for d in problems]}
+        return output.as_json(details)
+    output.echo(output.style(output.clean(found.full_name), "bold"))
+    output.fields(
+        [
+            ("display name", found.display_name),
+            ("description", found.description),
+            ("model", found.default_model),
+            ("skills", ", ".join(seen["catalog_skills"])),
+            ("on demand", ", ".join(seen["found_on_demand"])),
+            ("agents", ", ".join(seen["catalog_agents"])),
+            ("adds to prompt", found.system_prompt_additions),
+            ("path", output.short_path(found.path)),
+            ("cost", f"{seen['catalog_tokens']:,} tokens of catalog at start"),
+        ]
+    )
+    for problem in problems:
+        for line in output.diagnostic_lines(problem):
+            output.echo(line)
+    return None
+
+
+def _seen(registry: Registry) -> dict[str, Any]:
+    from kitbag.packing.catalog import budget_of, render_agents, render_skills
+
+    view = registry.view()
+    budget = budget_of(registry.settings)
+    skills, agents = registry.visible_skills(), registry.visible_agents()
+    on_demand = [s for s in registry.skills if (v := registry.judge(s, view)).searchable and not v.listed]
+    catalogs = render_skills(skills, budget).text + render_agents(agents, budget).text
+    return {
+        "catalog_skills": [skill.full_name for skill, _ in skills],
+        "found_on_demand": [skill.full_name for skill in on_demand],
+        "catalog_agents": [agent.full_name for agent, _ in agents],
+        "catalog_tokens": estimate_tokens(catalogs),
+    }

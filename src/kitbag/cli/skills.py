@@ -1,0 +1,220 @@
+"""`kitbag skills ...`: what a person does with skills."""
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kitbag.cli import output
+from kitbag.cli.options import json_option, library_options, open_registry, project_option
+from kitbag.cli.states import set_state
+from kitbag.library.skills import Skill
+from kitbag.library.visibility import Verdict
+from kitbag.settings import STATES
+
+if TYPE_CHECKING:
+    from kitbag.library.registry import Registry
+
+
+@click.group()
+def command() -> None:
+    """List, inspect, check and switch skills."""
+
+
+def skill_json(skill: Skill, verdict: Verdict) -> dict[str, Any]:
+    return {
+        "name": skill.name,
+        "full_name": skill.full_name,
+        "kind": skill.kind,
+        "description": skill.description,
+        "when_to_use": skill.when_to_use,
+        "argument_hint": skill.argument_hint,
+        "scope": skill.root.scope,
+        "dialect": skill.root.dialect,
+        "path": skill.path,
+        "plugin": skill.root.plugin,
+        "team": skill.team,
+        "group": skill.group,
+        "state": verdict.state,
+        "listed": verdict.listed,
+        "model_may_load": verdict.model,
+        "user_may_invoke": verdict.user,
+        "agents_may_preload": verdict.preload,
+        "reason": verdict.reason,
+    }
+
+
+@command.command("list")
+@click.option("--all", "everything", is_flag=True, help="Also what is switched off or belongs to another team.")
+@click.option("--format", "form", type=click.Choice(["list", "table", "xml"]), help="The catalog as a model gets it.")
+@library_options
+@json_option
+def list_(
+    everything: bool, form: Any, dirs: tuple[str, ...], team: str, persona: str, as_json: bool
+) -> None:
+    """Skills and commands, with where each comes from."""
+    registry = open_registry(dirs, team, persona)
+    if form:
+        return _print_catalog(registry, form, as_json)
+    view = registry.view()
+    judged = [(skill, registry.judge(skill, view)) for skill in registry.skills]
+    shown = [pair for pair in judged if everything or pair[1].listed or (pair[1].user and not pair[0].team)]
+    if as_json:
+        return output.as_json([skill_json(skill, verdict) for skill, verdict in shown])
+    output.table(
+        ("NAME", "SCOPE", "SHOWN", "DESCRIPTION"),
+        [(skill.full_name, _origin(skill), _shown(verdict), skill.summary) for skill, verdict in shown],
+    )
+    output.footer("skill", len(shown), len(judged) - len(shown), registry.problem_count())
+    return None
+
+
+def _origin(skill: Skill) -> str:
+    return skill.root.scope if skill.kind == "skill" else f"{skill.root.scope} command"
+
+
+def _shown(verdict: Verdict) -> str:
+    """Who sees it, in a word."""
+    if verdict.state == "off":
+        return "off"
+    if verdict.listed:
+        return "yes" if verdict.described else "name only"
+    if not verdict.model:
+        return "user only" if verdict.user else "no"
+    return "on demand" if verdict.searchable else "by name"
+
+
+def _print_catalog(registry: "Registry", form: Any, as_json: bool) -> None:
+    from kitbag.packing.catalog import budget_of, render_skills
+    from kitbag.text.tokens import estimate_tokens
+
+    catalog = render_skills(registry.visible_skills(), budget_of(registry.settings), form)
+    if as_json:
+        output.as_json({**catalog._asdict(), "tokens": estimate_tokens(catalog.text)})
+    elif catalog.text:
+        output.block(catalog.text)
+    else:
+        output.remark("no skills: a model is shown no catalog at all")
+
+
+@command.command()
+@click.argument("name")
+@click.option("--level", type=click.Choice(["0", "1", "2"]), help="Exactly what a model gets at this level.")
+@library_options
+@json_option
+def show(name: str, level: str | None, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
+    """One skill: what it says, who may use it, what it costs."""
+    from kitbag.cli import skill_card
+
+    registry = open_registry(dirs, team, persona)
+    skill = registry.find_skill(name)
+    if level is None:
+        skill_card.show_card(registry, skill, as_json)
+    else:
+        skill_card.show_level(registry, skill, int(level), as_json)
+
+
+@command.command()
+@click.argument("name")
+@library_options
+@json_option
+def which(name: str, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
+    """All files that claim a name: the one that is used first, and why."""
+    registry = open_registry(dirs, team, persona)
+    winners = registry.skills.candidates(name) or [registry.find_skill(name)]
+    rows: list[dict[str, Any]] = []
+    for winner in winners:
+        rows.append(_claim(registry, winner, True))
+        rows += [_claim(registry, loser, False) for first, loser in registry.skills.shadowed if first is winner]
+    if as_json:
+        return output.as_json(rows)
+    return output.table(
+        ("", "FULL NAME", "SCOPE", "RULE", "PATH"),
+        [
+            ("used" if row["used"] else "shadowed", row["full_name"], row["scope"], row["rule"], output.short_path(row["path"]))
+            for row in rows
+        ],
+    )
+
+
+def _claim(registry: "Registry", skill: Skill, used: bool) -> dict[str, Any]:
+    return {
+        "name": skill.name,
+        "full_name": skill.full_name,
+        "description": skill.description,
+        "scope": skill.root.scope,
+        "path": skill.path,
+        "used": used,
+        "rule": registry.rule_of(skill.root),
+    }
+
+
+@command.command()
+@click.argument("query", nargs=-1, required=True)
+@click.option("--most", default=10, show_default=True, help="How many at the most.")
+@library_options
+@json_option
+def search(query: tuple[str, ...], most: int, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
+    """Skills whose name, description or tags have these words."""
+    from kitbag.library.router import search as find
+
+    registry = open_registry(dirs, team, persona)
+    hits = find(registry, " ".join(query), most)
+    if as_json:
+        return output.as_json([{**skill_json(hit.skill, hit.verdict), "score": hit.score} for hit in hits])
+    output.table(("NAME", "SCOPE", "DESCRIPTION"), [(h.skill.full_name, _origin(h.skill), h.skill.summary) for h in hits])
+    if not hits:
+        output.remark("nothing found")
+    return None
+
+
+@command.command()
+@click.argument("targets", nargs=-1)
+@click.option("--portable", is_flag=True, help="The strict rules of the Agent Skills specification.")
+@library_options
+@json_option
+def validate(
+    targets: tuple[str, ...], portable: bool, dirs: tuple[str, ...], team: str, persona: str, as_json: bool
+) -> None:
+    """Check skills: by name, by path, or all. Exit 0 when all are good, 1 when not."""
+    from kitbag.cli import skill_checks
+
+    raise SystemExit(skill_checks.validate(open_registry(dirs, team, persona), targets, portable, as_json))
+
+
+@command.command("index")
+@click.argument("root", required=False)
+@click.option("--output", "target", metavar="FILE", help="Where to write; `-` for the terminal.")
+@json_option
+def index_(root: str | None, target: str | None, as_json: bool) -> None:
+    """Write manifest.json for a folder of skills (default: this project's .kitbag/skills)."""
+    from kitbag.cli import skill_checks
+
+    skill_checks.write_index(root, target, as_json)
+
+
+@command.command()
+@click.argument("name")
+@project_option
+@json_option
+def enable(name: str, project: bool, as_json: bool) -> None:
+    """Switch a skill on again."""
+    set_state("skills", name, "on", project, as_json)
+
+
+@command.command()
+@click.argument("name")
+@project_option
+@json_option
+def disable(name: str, project: bool, as_json: bool) -> None:
+    """Switch a skill off: nobody sees or loads it."""
+    set_state("skills", name, "off", project, as_json)
+
+
+@command.command("set")
+@click.argument("name")
+@click.argument("state", type=click.Choice(STATES))
+@project_option
+@json_option
+def set_(name: str, state: str, project: bool, as_json: bool) -> None:
+    """Give a skill a state: on, name-only (no description), user-only (no model), off."""
+    set_state("skills", name, state, project, as_json)

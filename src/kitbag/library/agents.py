@@ -1,0 +1,378 @@
+"""An agent as its file declares it, in one form for the files of every tool.
+
+`read_agent` reads the head; the body is read when `Agent.body` is called. Used by the registry; uses
+agent_document for the file and tool_names, model_names and modes for the values.
+"""
+
+import os
+from typing import Final, NamedTuple
+
+from kitbag.errors import Diagnostic
+from kitbag.library.agent_document import Document, is_data_file, read_document
+from kitbag.library.model_names import INHERIT, ModelName, normalise_model
+from kitbag.library.modes import Mode, normalise_mode, read_permission, sandbox_mode, strictest
+from kitbag.library.names import usable_name
+from kitbag.library.scopes import Root
+from kitbag.library.skills import as_text, string_list
+from kitbag.library.tool_names import ToolAccess, parse_tools
+from kitbag.text.frontmatter import read_body
+from kitbag.text.hidden import one_line, remove_hidden
+from kitbag.text.plain_head import Metadata, Value
+from kitbag.text.source import Stamp
+
+DESCRIPTION_LIMIT = 16 * 1024
+MAX_TURNS = 10_000
+_DOCUMENTATION = frozenset(("README.md", "Readme.md", "readme.md", "CLAUDE.md", "AGENTS.md", "GEMINI.md"))
+_SUFFIXES: Final = (".agent", ".chatmode")
+_NAMED_BY_FILE = frozenset(("opencode", "copilot"))
+_IDENTIFYING: Final = ("name", "description", "prompt")
+_NO_NAMES = frozenset(("null", "~", ".", ".."))
+_EFFORTS = frozenset(("none", "minimal", "low", "medium", "high", "xhigh", "max"))
+_INHERITED: Final = ToolAccess("inherit")
+
+
+class Agent(NamedTuple):
+    root: Root
+    path: str
+    name: str
+    display_name: str
+    description: str
+    head_stamp: Stamp
+    model: ModelName = INHERIT
+    permission_mode: Mode = "default"
+    permission_mode_original: Value | None = None
+    max_turns: int | None = None
+    tools: ToolAccess = _INHERITED
+    skills: tuple[str, ...] = ()
+    background: bool = False
+    color: str = ""
+    isolation: str = ""
+    effort: str = ""
+    mode: str = "all"
+    """`primary`, `subagent` or `all`: where OpenCode offers it."""
+    hidden: bool = False
+    disabled: bool = False
+    model_invocable: bool = True
+    user_invocable: bool = True
+    mcp_servers: tuple[str, ...] = ()
+    """Names only; they are not started."""
+    has_hooks: bool = False
+    """They are not run."""
+    file_extensions: tuple[str, ...] = ()
+    argument_hint: str = ""
+    inline_prompt: str = ""
+    """The prompt of a file that has no body."""
+    extra: Metadata = {}  # noqa: RUF012 - never changed
+    """What the file says beyond the fields that are known."""
+    team: str = ""
+    persona: str = ""
+
+    @property
+    def full_name(self) -> str:
+        if self.root.plugin:
+            return f"{self.root.plugin}:{self.name}"
+        return f"{self.team}/{self.name}" if self.team else self.name
+
+    def body(self) -> str:
+        """The instructions, from disk each time. Raises SourceError when the file is gone."""
+        if is_data_file(self.path):
+            return self.inline_prompt
+        return read_body(self.path)[0].strip("\n \t") or self.inline_prompt
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "name": self.name,
+            "full_name": self.full_name,
+            "display_name": self.display_name,
+            "description": self.description,
+            "scope": self.root.scope,
+            "dialect": self.root.dialect,
+            "plugin": self.root.plugin,
+            "team": self.team,
+            "persona": self.persona,
+            "path": self.path,
+            "model": self.model.to_json(),
+            "permission_mode": self.permission_mode,
+            "permission_mode_original": self.permission_mode_original,
+            "max_turns": self.max_turns,
+            "tools": self.tools.to_json(),
+            "skills": list(self.skills),
+            "background": self.background,
+            "color": self.color,
+            "isolation": self.isolation,
+            "effort": self.effort,
+            "mode": self.mode,
+            "hidden": self.hidden,
+            "disabled": self.disabled,
+            "model_invocable": self.model_invocable,
+            "user_invocable": self.user_invocable,
+            "mcp_servers": list(self.mcp_servers),
+            "has_hooks": self.has_hooks,
+            "file_extensions": list(self.file_extensions),
+            "argument_hint": self.argument_hint,
+            "extra": self.extra,
+        }
+
+
+def read_agent(path: str, root: Root) -> tuple[Agent | None, list[Diagnostic]]:
+    """Never raises for content. None without an error means that the file is documentation."""
+    if os.path.basename(path) in _DOCUMENTATION:
+        return None, []
+    document, notes = read_document(path)
+    if document is None:
+        return None, notes
+    if not document.present:
+        what = "no head (`---`) at the start, so it is taken for documentation"
+        fix = "begin with `---`, `name:`, `description:`, `---` to make it an agent"
+        document.note("info", "not-an-agent", "", what, fix)
+        return None, notes
+    if document.is_data and not any(document.take(field).key for field in _IDENTIFYING):
+        if not any(note.severity == "error" for note in notes):
+            document.note("warning", "not-an-agent", "", "no name, description or prompt", "add them")
+        return None, notes
+    name, display_name = _names(document, root)
+    mode, mode_original, denied, only = _permission_mode(document, root)
+    team, persona = _team_and_persona(path, root)
+    agent = Agent(
+        root=root,
+        path=path,
+        name=name,
+        display_name=display_name,
+        description=_description(document),
+        head_stamp=document.stamp,
+        model=_model(document, root),
+        permission_mode=mode,
+        permission_mode_original=mode_original,
+        max_turns=_max_turns(document),
+        tools=_tools(document, root, denied, only),
+        skills=_skills(document),
+        background=document.flag("background", False),
+        color=document.text("color")[:32],
+        isolation=_word(document, "isolation", frozenset(("worktree",))),
+        effort=_word(document, "effort", _EFFORTS),
+        mode=_word(document, "mode", frozenset(("primary", "subagent", "all"))) or "all",
+        hidden=document.flag("hidden", False),
+        disabled=document.flag("disabled", False),
+        model_invocable=document.flag("infer", True)
+        and not document.flag("disable_model_invocation", False, doubt=True),
+        user_invocable=document.flag("user_invocable", True),
+        mcp_servers=_mcp_servers(document, root),
+        has_hooks=_has_hooks(document, root),
+        file_extensions=_file_extensions(document),
+        argument_hint=_argument_hint(document),
+        inline_prompt=_inline_prompt(document),
+        extra=document.extra(),
+        team=team,
+        persona=persona,
+    )
+    return agent, notes
+
+
+def _names(document: Document, root: Root) -> tuple[str, str]:
+    """The name to call it by, and the one to show. OpenCode and Copilot go by the file."""
+    stem = os.path.splitext(os.path.basename(document.path))[0]
+    for suffix in _SUFFIXES:
+        stem = stem.removesuffix(suffix)
+    key, written = document.take("name")
+    by_file = root.dialect in _NAMED_BY_FILE
+    name, wrong = usable_name(None if by_file else written, stem)
+    if (by_file or written is None) and name != stem:
+        wrong = "the file's name has characters that names can't have"
+    if not name:
+        name, wrong = "unnamed", wrong or "neither `name` nor the file's name can be used"
+    if wrong:
+        what = f"{wrong}; it is called {name!r}"
+        document.note("warning", "name-unusable", key, what, "use lower-case letters, digits and `-`")
+    display = document.text("display_name")
+    if not display and isinstance(written, str) and written.strip() not in _NO_NAMES:
+        shown = document.visible(one_line(written), key) if by_file else remove_hidden(one_line(written))
+        display = shown[:200].strip()
+    return name, display or name
+
+
+def _description(document: Document) -> str:
+    key, value = document.take("description")
+    text = document.visible(as_text(value).strip(), key) if isinstance(value, str | list) else ""
+    if not text:
+        paragraph = document.first_paragraph()
+        instead = "its first paragraph is used" if paragraph else "a model can't know when to use it"
+        what = "`description` is not a text" if value else "no `description`"
+        fix = "add `description:` with what it does and when to use it"
+        document.note("warning", "no-description", key, f"{what}; {instead}", fix)
+        return document.visible(paragraph, "description")
+    if isinstance(value, list):
+        document.note("warning", "description-list", key, "`description` is a list; joined", "write one text")
+    if len(text) > DESCRIPTION_LIMIT:
+        what = f"`description` has {len(text)} characters; the first {DESCRIPTION_LIMIT} are used"
+        document.note("warning", "description-long", key, what, "move the details to the body")
+        text = text[: DESCRIPTION_LIMIT - 1] + "…"
+    return text
+
+
+def _model(document: Document, root: Root) -> ModelName:
+    key, value = document.take("model")
+    model, problems = normalise_model(value, root.dialect)
+    document.adopt(problems, key)
+    variant = document.metadata.get("variant")
+    if not model.variant and isinstance(variant, str) and root.dialect == "opencode":
+        model = model._replace(variant=variant.strip()[:64])
+    return model
+
+
+def _permission_mode(
+    document: Document, root: Root
+) -> tuple[Mode, Value | None, tuple[str, ...], tuple[str, ...] | None]:
+    """The strictest of what the file says, as written, and what its `permission` field denies."""
+    modes: list[Mode] = []
+    key, written = document.take("permission_mode")
+    if key and root.plugin:
+        what = f"`{key}` is ignored: a plugin can't choose what its agents may do unasked"
+        document.note("info", "plugin-mode-ignored", key, what, "set it in an agent of your own")
+    elif key:
+        mode, problems = normalise_mode(written, root.dialect)
+        document.adopt(problems, key)
+        modes.append(mode)
+    if document.flag("readonly", False, doubt=True):
+        modes.append("plan")
+    sandbox = document.take("sandbox_mode")
+    if sandbox.key:
+        mode, problems = sandbox_mode(sandbox.value)
+        document.adopt(problems, sandbox.key)
+        modes.append(mode)
+    denied: tuple[str, ...] = ()
+    only: tuple[str, ...] | None = None
+    permission = document.take("permission")
+    if permission.key:
+        read, problems = read_permission(permission.value)
+        document.adopt(problems, permission.key)
+        denied, only = read.denied, read.only
+        modes.append(strictest(read.mode, "default") if root.plugin else read.mode)
+    return strictest(*modes) if modes else "default", written, denied, only
+
+
+def _tools(
+    document: Document, root: Root, denied: tuple[str, ...], only: tuple[str, ...] | None
+) -> ToolAccess:
+    given = document.take("tools")
+    refusals = document.take_all("denied")
+    refused: list[Value] = [found.value for found in refusals if found.value is not None]
+    if not given.key and document.lost_tools():
+        what = "the file is broken where it speaks of tools, so it gets no tools"
+        document.note("error", "tools-unreadable", "tools", what, "correct the YAML; see the other message")
+        return ToolAccess("none")
+    written: object = refused[0] if len(refused) == 1 else refused or None
+    access, problems = parse_tools(given.value, written, root.dialect)
+    document.adopt(problems, given.key or (refusals[0].key if refusals else ""))
+    if denied:
+        ruled, problems = parse_tools(None, list(denied), "opencode")
+        document.adopt([found for found in problems if found.severity == "error"], "permission")
+        access = (
+            access.without(ruled.denied) if ruled.mode != "none" else ToolAccess("none", original=given.value)
+        )
+    if only is not None:
+        allowed, _ = parse_tools(list(only), None, "opencode")
+        access = access.within(allowed)
+    return access
+
+
+def _max_turns(document: Document) -> int | None:
+    key, value = document.take("max_turns")
+    if value is None:
+        return None
+    word = value.strip().removesuffix(".0") if isinstance(value, str) else ""
+    turns = int(word) if word.isascii() and word.isdigit() and len(word) < 10 else 0
+    if 0 < turns <= MAX_TURNS:
+        return turns
+    what = f"`{key}` is not a number from 1 to {MAX_TURNS}; the usual limit is used"
+    document.note("warning", "turns-unreadable", key, what, f"write `{key}: 30`")
+    return None
+
+
+def _skills(document: Document) -> tuple[str, ...]:
+    key, value = document.take("skills")
+    if isinstance(value, dict):
+        what = "`skills` is a map, so no skills are preloaded"
+        document.note("warning", "skills-unreadable", key, what, "write a list of skill names")
+        return ()
+    return tuple(dict.fromkeys(document.visible(name, key) for name in string_list(value)))
+
+
+def _word(document: Document, field: str, known: frozenset[str]) -> str:
+    key, value = document.take(field)
+    word = value.strip().lower() if isinstance(value, str) else "?"
+    if value is None or word in known or word in ("", "null", "~"):
+        return word if word in known else ""
+    what = f"`{key}` is not one of {', '.join(sorted(known))}; ignored"
+    document.note("warning", f"{field}-unknown", key, what, "correct it, or remove the line")
+    return ""
+
+
+def _mcp_servers(document: Document, root: Root) -> tuple[str, ...]:
+    key, value = document.take("mcp_servers")
+    names: list[str] = []
+    if isinstance(value, str):
+        names += string_list(value)
+    elif value:
+        for item in value:  # a list of names and one-entry maps, or a map whose keys are the names
+            names += list(item) if isinstance(item, dict) else [as_text(item)]
+    if not names:
+        return ()
+    if root.plugin:
+        what = f"`{key}` is ignored: a plugin's agent can't bring servers"
+        document.note("info", "plugin-servers-ignored", key, what, "configure the servers in your settings")
+        return ()
+    found = tuple(dict.fromkeys(document.visible(name.strip(), key) for name in names))
+    what = f"MCP servers of an agent are not started: {', '.join(found)}"
+    document.note("info", "servers-not-started", key, what, "configure the servers in your settings")
+    return found
+
+
+def _has_hooks(document: Document, root: Root) -> bool:
+    key, value = document.take("hooks")
+    if not value:
+        return False
+    if root.plugin:
+        what = f"`{key}` is ignored: a plugin's agent can't bring hooks"
+        document.note("info", "plugin-hooks-ignored", key, what, "remove it")
+        return False
+    document.note("info", "hooks-not-run", key, "hooks of an agent are not run", "remove them if they matter")
+    return True
+
+
+def _file_extensions(document: Document) -> tuple[str, ...]:
+    """`py`, `.py` and `*.py` are the same."""
+    key, value = document.take("file_extensions")
+    written = [document.visible(word, key).lower().lstrip("*") for word in string_list(value)]
+    return tuple(
+        dict.fromkeys(word if word.startswith(".") else f".{word}" for word in written if word.strip("."))
+    )
+
+
+def _argument_hint(document: Document) -> str:
+    """`[file]` is a list to YAML and a hint to a person."""
+    key, value = document.take("argument_hint")
+    if isinstance(value, list):
+        return document.visible("[" + ", ".join(as_text(item) for item in value) + "]", key)
+    return document.text("argument_hint")
+
+
+def _inline_prompt(document: Document) -> str:
+    key, value = document.take("prompt")
+    text = value.strip("\n \t") if isinstance(value, str) else ""
+    if text.startswith("{file:"):
+        what = f"`{key}` names a file, which is not read"
+        document.note("warning", "prompt-file", key, what, "write the prompt itself")
+        return ""
+    if not text and document.is_data:
+        what = f"`{key}` is not a text" if value else "no prompt, so it has nothing to go by"
+        document.note("warning", "no-prompt", key, what, "add `prompt:` with its instructions")
+    return text
+
+
+def _team_and_persona(path: str, root: Root) -> tuple[str, str]:
+    """`<team>/_subagents/x.yaml` and `<team>/<persona>/_subagents/x.yaml` below a root."""
+    folders = os.path.dirname(os.path.relpath(path, root.path)).split(os.sep)
+    if "_subagents" not in folders:
+        return "", ""
+    above = [*folders[: folders.index("_subagents")], "", ""]
+    return above[0], "" if above[1] == "core" else above[1]

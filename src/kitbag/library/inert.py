@@ -1,0 +1,70 @@
+"""What other tools' settings would run or connect to, and Kitbag does not: reported, never started.
+
+Used by `kitbag doctor`. Reads the usual files, bounded; what can't be read is said.
+"""
+
+import os
+from typing import Any, cast
+
+from kitbag.errors import Diagnostic
+from kitbag.library.scopes import Places
+from kitbag.text.source import SourceError, read_text
+
+_FILES = (
+    ".mcp.json",
+    ".claude/settings.json",
+    ".claude/settings.local.json",
+    ".gemini/settings.json",
+    ".opencode/opencode.json",
+    ".vscode/mcp.json",
+    ".cursor/mcp.json",
+    ".github/mcp.json",
+)
+_HOME_FILES = (".claude/settings.json", ".gemini/settings.json", ".cursor/mcp.json")
+_RUNS = {
+    "hooks": ("hooks are not run", "Kitbag has no hooks of its own; nothing is needed"),
+    "mcpServers": ("MCP servers are not started", "nothing is needed to list and inspect"),
+    "servers": ("MCP servers are not started", "nothing is needed to list and inspect"),
+    "mcp": ("MCP servers are not started", "nothing is needed to list and inspect"),
+    "statusLine": ("the status line command is not run", "nothing is needed"),
+    "apiKeyHelper": ("the key helper command is not run", "set keys in your own environment"),
+    "env": ("environment variables from it are not used", "set them in your own environment"),
+}
+_LIMIT = 1 << 20
+
+
+def inert_configuration(places: Places) -> list[Diagnostic]:
+    paths = [os.path.join(directory, name) for directory in places.project_dirs for name in _FILES]
+    paths += [os.path.join(places.user_home, name) for name in _HOME_FILES]
+    found: list[Diagnostic] = []
+    for path in paths:
+        if os.path.isfile(path):
+            found += _read(path)
+    for directory in places.project_dirs:
+        path = os.path.join(directory, ".env")
+        if os.path.isfile(path):
+            what = "not read: a project does not configure Kitbag through its environment"
+            found.append(Diagnostic("info", "not-run", path, 0, what, "set variables in your own environment"))
+    return found
+
+
+def _read(path: str) -> list[Diagnostic]:
+    import json
+
+    try:
+        text, _, _ = read_text(path, _LIMIT)
+        content: Any = json.loads(text)
+    except (SourceError, ValueError, RecursionError):
+        return [Diagnostic("info", "not-run", path, 0, "can't be read as JSON; nothing in it is used", "mend the file")]
+    if not isinstance(content, dict):
+        return []
+    fields = cast("dict[str, Any]", content)
+    found: list[Diagnostic] = []
+    for key, (what, fix) in _RUNS.items():
+        value = fields.get(key)
+        if value:
+            names = ", ".join(list(cast("dict[str, Any]", value))[:5]) if isinstance(value, dict) else ""
+            line = next((at for at, row in enumerate(text.split("\n"), 1) if f'"{key}"' in row), 0)
+            problem = f"{what}: {names}" if names else what
+            found.append(Diagnostic("info", "not-run", path, line, problem, fix))
+    return found

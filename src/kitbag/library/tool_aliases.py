@@ -1,0 +1,141 @@
+"""The names that other systems give to tools, and the canonical tools they stand for: data and look-up.
+
+Used by tool_names. `resolve` reads one name, `matches` compares one rule with one tool; where a name
+could mean more or less, what is allowed is read narrowly and what is denied widely.
+"""
+
+from typing import Final
+
+_CANONICAL: Final = (
+    "Read Write Edit Bash Glob Grep WebFetch WebSearch TodoWrite AskUser Skill Task TaskOutput TaskStop "
+    "NotebookEdit"
+)
+CANONICAL: Final = tuple(_CANONICAL.split())
+
+# Names of other tools, without case, `_` and `-`. Left: what they come to here.
+_GROUPS: Final = (
+    (
+        "Read",
+        "view readfile notebookread cat openfile viewimage readmediafile fsread read/readfile readnotebook",
+    ),
+    ("Read Glob", "readmanyfiles"),
+    ("Write", "writefile createfile create new edit/createfile createnewfile savefile writetofile"),
+    ("Edit", "multiedit replace editfile searchreplace strreplace strreplacefile strreplaceeditor"),
+    ("Edit", "replacestringinfile multireplacestringinfile strreplacebasededittool"),
+    ("Edit Write", "editfiles edit/editfiles patch applypatch insertedit inserteditintofile fswrite edit/*"),
+    ("Bash", "execute shell terminal runcommand runcommands runshellcommand runterminalcmd runinterminal"),
+    ("Bash", "runterminalcommand localshell execcommand unifiedexec executebash executecommand bashtool"),
+    ("Bash", "execute/* runcommands/* execute/runinterminal runcommands/runinterminal"),
+    (
+        "Glob",
+        "ls list listdir listdirectory listfiles filesearch findfiles search/filesearch search/listdirectory",
+    ),
+    ("Grep", "grepsearch searchfilecontent ripgrep rg textsearch usages search/textsearch search/usages"),
+    ("Grep", "searchfiles searchtext"),
+    ("Grep Glob", "search codebase codebasesearch searchcodebase search/codebase search/*"),
+    ("Read", "read/*"),
+    ("WebFetch", "fetch web/fetch fetchurl fetchwebpage urlfetch readurl"),
+    ("WebSearch", "googlewebsearch searchweb web/search"),
+    ("WebFetch WebSearch", "web web/*"),
+    ("TodoWrite", "todo todos todo/* todoread writetodos updateplan settodolist managetodolist todolist"),
+    ("AskUser", "askuserquestion question ask requestuserinput vscode/askquestions askquestions"),
+    ("Skill", "activateskill skills slashcommand useskill"),
+    ("Task", "agent subagent agent/* runsubagent agent/runsubagent spawnagent delegate customagent"),
+    ("TaskOutput", "bashoutput agentoutput agentoutputtool getterminaloutput execute/getterminaloutput"),
+    ("TaskStop", "killshell killbash closeagent stoptask"),
+    ("NotebookEdit", "editnotebook notebook/edit edit/editnotebook"),
+)
+# Real tools of other systems for which there is nothing here: they are left out, and said to be.
+_NO_COUNTERPART: Final = (
+    "artifact changes cancelworkflow clihelp codesearch completetask computer doomloop endconversation "
+    "enterplanmode enterworktree exitplanmode exitworktree extensions externaldirectory findtestfiles "
+    "getinternaldocs githubrepo listmcpresources listmcpresourcestool lsp memory monitor openbrowser "
+    "opensimplebrowser powershell problems readlints readmcpresource readmcpresourcetool runnotebooks "
+    "runtasks runtests savememory schedulewakeup searchresults sendmessage terminallastcommand "
+    "terminalselection testfailure think toolsearch vscodeapi waitformcpservers workflow writestdin"
+)
+# Copilot's tool groups look like its MCP servers (`search/codebase`, `github/create_issue`).
+_COPILOT_GROUPS: Final = "agent edit execute notebook read runcommands search todo vscode web"
+
+_ALIASES: Final[dict[str, tuple[str, ...]]] = {name.lower(): (name,) for name in CANONICAL}
+for _names, _written in _GROUPS:
+    for _alias in _written.split():
+        _ALIASES[_alias] = tuple(_names.split())
+_MISSING: Final = frozenset(_NO_COUNTERPART.split())
+_NOT_SERVERS: Final = frozenset(_COPILOT_GROUPS.split())
+_EDITS: Final = {"copilot": ("Edit", "Write")}
+_ALL_EDITS: Final = ("Edit", "Write", "NotebookEdit")
+
+
+def matches(pattern: str, tool: str) -> bool:
+    """`*` stands for any characters in the pattern of an MCP tool, and for itself elsewhere."""
+    if "*" not in pattern or not pattern.startswith("mcp__"):
+        return pattern == tool
+    first, *middle, last = pattern.split("*")
+    if not tool.startswith(first) or len(tool) < len(first) + len(last) or not tool.endswith(last):
+        return False
+    at, end = len(first), len(tool) - len(last)
+    for part in middle:
+        found = tool.find(part, at, end)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return True
+
+
+def resolve(name: str, dialect: str = "", widest: bool = False) -> tuple[str, ...] | None:
+    """The canonical tools a written name stands for; () has no counterpart here, None is unknown."""
+    if name in CANONICAL:
+        return (name,)
+    if not name.isascii() or not name[:1].isalnum() or any(char in name for char in "()\"'`,; \t\n"):
+        return None
+    key = name.lower().replace("_", "").replace("-", "")
+    if key == "edit":
+        return _ALL_EDITS if widest else _EDITS.get(dialect, ("Edit",))
+    found = _ALIASES.get(key)
+    if found is not None:
+        return found
+    group, _, member = key.rpartition("/")
+    if member in _MISSING and (not group or group in _NOT_SERVERS):
+        return ()
+    return _resolve_mcp(name, dialect, widest)
+
+
+def _resolve_mcp(name: str, dialect: str, widest: bool) -> tuple[str, ...] | None:
+    lower = name.lower()
+    if lower.startswith("mcp__"):
+        server, _, tool = name[5:].partition("__")
+        if server == "*" and not tool:
+            return ("mcp__*",)
+        return (f"mcp__{server}__{tool or '*'}",) if server else None
+    if lower in ("mcp_*", "mcp/*"):
+        return ("mcp__*",)
+    if lower.startswith("mcp_"):  # Gemini and Copilot; a server's name has no `_` there
+        server, _, tool = name[4:].partition("_")
+        return (f"mcp__{server}__{tool or '*'}",) if server else None
+    server, slash, tool = name.rpartition("/")
+    if slash:
+        is_server = server and tool and server.lower() not in _NOT_SERVERS
+        return (f"mcp__{server}__{tool}",) if is_server else None
+    if "*" in name:
+        return _expand_glob(lower, name, widest)
+    if dialect == "opencode" and "_" in name.strip("_"):
+        # OpenCode joins server and tool with `_`, and both may have more of them: all readings.
+        parts = name.split("_")
+        cuts = range(1, min(len(parts), 8))
+        return tuple(f"mcp__{'_'.join(parts[:cut])}__{'_'.join(parts[cut:])}" for cut in cuts)
+    return None
+
+
+def _expand_glob(lower: str, name: str, widest: bool) -> tuple[str, ...] | None:
+    """`web*` by the names that begin so; `server_*` as all tools of a server."""
+    if name.count("*") != 1 or not name.endswith("*"):
+        return None
+    stem = lower[:-1].replace("_", "").replace("-", "")
+    if widest:
+        found = [tool for alias, tools in _ALIASES.items() if alias.startswith(stem) for tool in tools]
+    else:
+        found = [tool for tool in CANONICAL if tool.lower().startswith(stem)]
+    if name.endswith("_*"):
+        found.append(f"mcp__{name[:-2]}__*")
+    return tuple(dict.fromkeys(found)) or None

@@ -1,0 +1,1 @@
+"""What a model sees: the catalog it starts with and the text a skill is delivered as."""

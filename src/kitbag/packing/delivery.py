@@ -1,0 +1,66 @@
+"""The text a skill is delivered as when somebody asks for it: level 1, one code path for everyone.
+
+Used by the skill registry, `kitbag skills show` and later the Skill tool, preloads and MCP.
+"""
+
+import re
+from typing import NamedTuple
+
+from kitbag.errors import Diagnostic
+from kitbag.library.skills import Resource, Skill, list_resources, read_skill_body
+from kitbag.text.hidden import code_points, find_hidden, one_line, reveal_hidden
+
+MOST_FILES_NAMED = 40
+_CLOSING = re.compile(r"<(?=/skill-invocation)", re.IGNORECASE)
+
+
+class Delivery(NamedTuple):
+    text: str
+    """The whole block."""
+    body: str
+    """Only the instructions, path variables replaced."""
+    resources: tuple[Resource, ...]
+    problems: tuple[Diagnostic, ...]
+
+
+def deliver(skill: Skill, arguments: str = "") -> Delivery:
+    read = read_skill_body(skill)
+    problems = list(read.problems)
+    hidden = find_hidden(read.text)
+    if hidden:
+        line = read.first_line + read.text.count("\n", 0, hidden[0][0])
+        what = f"hidden characters in the body, shown as [U+...]: {code_points(hidden)}"
+        problems.append(Diagnostic("warning", "hidden-characters", skill.path, line, what, "remove them"))
+    body = replace_path_variables(reveal_hidden(read.text), skill)
+    resources, more = list_resources(skill)
+    header = [f'<skill-invocation name="{_attribute(skill.full_name)}">', f"Skill directory: {skill.directory}"]
+    if arguments:
+        header.append(f"User arguments: {one_line(arguments)}")
+    header += _files("Scripts (run with Bash)", "scripts", resources)
+    header += _files("References (open with Read)", "references", resources)
+    if more:
+        header.append(f"(only the first {len(resources)} files are known here)")
+    text = "\n".join([*header, "", _CLOSING.sub("&lt;", body), "</skill-invocation>"])
+    return Delivery(text, body, tuple(resources), tuple(problems))
+
+
+def replace_path_variables(text: str, skill: Skill) -> str:
+    """Also inside code fences: they are where a command names its script."""
+    for name in ("SKILL_ROOT", "CLAUDE_SKILL_DIR"):
+        text = text.replace(f"${{{name}}}", skill.directory)
+    if skill.root.plugin_path:
+        text = text.replace("${CLAUDE_PLUGIN_ROOT}", skill.root.plugin_path)
+    return text
+
+
+def _attribute(text: str) -> str:
+    return text.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
+
+
+def _files(label: str, group: str, resources: list[Resource]) -> list[str]:
+    names = [one_line(reveal_hidden(resource.path)) for resource in resources if resource.group == group]
+    if not names:
+        return []
+    more = len(names) - MOST_FILES_NAMED
+    shown = ", ".join(names[:MOST_FILES_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return [f"{label}: {shown}"]
