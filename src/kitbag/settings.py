@@ -41,9 +41,7 @@ SETTINGS: tuple[Setting, ...] = (
         "how much text of descriptions a model is shown at start: characters, or a share of its window such as `2%`",
     ),
     Setting("catalog.names", "count", 24000, False, "how many characters of names a model is shown at start"),
-    Setting(
-        "catalog.entry", "count", 1536, False, "the longest description of one skill or agent, in characters"
-    ),
+    Setting("catalog.entry", "count", 1536, False, "the longest description of one skill or agent, in characters"),
 )
 _BY_KEY = {setting.key: setting for setting in SETTINGS}
 GROUPS = ("skills", "agents")
@@ -92,15 +90,11 @@ class Settings:
                 text = file.read(1 << 20).decode()
             content = tomllib.loads(text)
         except (OSError, UnicodeDecodeError) as error:
-            self.diagnostics.append(
-                Diagnostic("error", "setting", path, 0, f"can't be read: {error}", "mend the file")
-            )
+            self.diagnostics.append(Diagnostic("error", "setting", path, 0, f"can't be read: {error}", "mend the file"))
             return
         except tomllib.TOMLDecodeError as error:
             what = f"not valid TOML, so nothing in it is used: {error}"
-            self.diagnostics.append(
-                Diagnostic("error", "setting", path, _line_in(str(error)), what, "mend the file")
-            )
+            self.diagnostics.append(Diagnostic("error", "setting", path, _line_in(str(error)), what, "mend the file"))
             return
         for key, value in _flat(content):
             line = _line_of(text, key)
@@ -150,9 +144,7 @@ def check(key: str, value: Any) -> str:
         digits = word.removesuffix("%")
         share = word.endswith("%") and digits.replace(".", "", 1).isdigit() and 0 < float(digits) <= 100
         return (
-            ""
-            if share or (digits == word and word.isdigit())
-            else f"`{key}` must be characters or a share like `2%`"
+            "" if share or (digits == word and word.isdigit()) else f"`{key}` must be characters or a share like `2%`"
         )
     return "" if value in kind.split("|") else f"`{key}` must be one of {kind.replace('|', ', ')}"
 
@@ -186,9 +178,7 @@ def write_setting(path: str, key: str, value: Any) -> None:
     except FileNotFoundError:
         document = tomlkit.document()
     except (OSError, UnicodeDecodeError, TOMLKitError) as error:
-        raise InvalidError(
-            f"{path} can't be changed: {error}", "mend the file, nothing was written"
-        ) from error
+        raise InvalidError(f"{path} can't be changed: {error}", "mend the file, nothing was written") from error
     group, dot, name = key.partition(".")
     table: Any = document
     if dot:
@@ -202,9 +192,7 @@ def write_setting(path: str, key: str, value: Any) -> None:
     directory = os.path.dirname(path)
     os.makedirs(directory, mode=0o700, exist_ok=True)
     if os.path.islink(directory) or os.path.islink(path):
-        raise InvalidError(
-            f"{path} is behind a symbolic link; nothing was written", "replace the link by a real file"
-        )
+        raise InvalidError(f"{path} is behind a symbolic link; nothing was written", "replace the link by a real file")
     descriptor, temporary = tempfile.mkstemp(dir=directory, prefix=".settings-")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(tomlkit.dumps(document))

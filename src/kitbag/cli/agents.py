@@ -49,7 +49,14 @@ def list_(everything: bool, form: Any, dirs: tuple[str, ...], team: str, persona
     output.table(
         ("NAME", "SCOPE", "MODEL", "MODE", "TOOLS", "DESCRIPTION"),
         [
-            (agent.full_name, agent.root.scope, agent.model.name, agent.permission_mode, tools_in_words(agent), agent.description)
+            (
+                agent.full_name,
+                agent.root.scope,
+                agent.model.name,
+                agent.permission_mode,
+                tools_in_words(agent),
+                agent.description,
+            )
             for agent, _ in shown
         ],
     )

@@ -42,7 +42,8 @@ def get(key: str | None, as_json: bool) -> None:
     if key is not None:
         return output.echo(output.clean(str(rows[0][1].value)))
     output.table(
-        ("KEY", "VALUE", "SOURCE", "MEANING"), [(k, str(s.value), output.short_path(s.source), m) for k, s, m in rows]
+        ("KEY", "VALUE", "SOURCE", "MEANING"),
+        [(k, str(s.value), output.short_path(s.source), m) for k, s, m in rows],
     )
     for diagnostic in settings.diagnostics:
         for line in output.diagnostic_lines(diagnostic):
@@ -86,5 +87,6 @@ def where(as_json: bool) -> None:
     if as_json:
         return output.as_json([{"what": what, "path": path, "exists": os.path.exists(path)} for what, path in rows])
     return output.table(
-        ("WHAT", "THERE", "PATH"), [(what, "yes" if os.path.exists(path) else "no", path) for what, path in rows]
+        ("WHAT", "THERE", "PATH"),
+        [(what, "yes" if os.path.exists(path) else "no", path) for what, path in rows],
     )

@@ -38,7 +38,11 @@ def command(dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> No
     if as_json:
         roots = [{"path": path, "kind": kind, "scope": scope, "items": n} for path, kind, scope, n in _roots(registry)]
         output.as_json(
-            {"counts": counts, "roots": roots, "diagnostics": [output.diagnostic_json(d) for d in diagnostics]}
+            {
+                "counts": counts,
+                "roots": roots,
+                "diagnostics": [output.diagnostic_json(d) for d in diagnostics],
+            }
         )
     else:
         rows = [(output.short_path(path), kind, scope, str(n)) for path, kind, scope, n in _roots(registry)]

@@ -20,7 +20,11 @@ def library_options(function: F) -> F:
     function = click.option("--persona", default="", metavar="NAME", help="See it as this persona does.")(function)
     function = click.option("--team", default="", metavar="NAME", help="See it as this team does.")(function)
     return click.option(
-        "--dir", "dirs", multiple=True, metavar="DIR", help="Look in this directory too, first. May be repeated."
+        "--dir",
+        "dirs",
+        multiple=True,
+        metavar="DIR",
+        help="Look in this directory too, first. May be repeated.",
     )(function)
 
 

@@ -45,7 +45,8 @@ def list_(dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None
     if as_json:
         return output.as_json([persona_json(p) for p in wanted])
     output.table(
-        ("NAME", "TEAM", "SCOPE", "DESCRIPTION"), [(p.name, p.team, p.root.scope, p.description) for p in wanted]
+        ("NAME", "TEAM", "SCOPE", "DESCRIPTION"),
+        [(p.name, p.team, p.root.scope, p.description) for p in wanted],
     )
     output.footer("persona", len(wanted), 0, registry.problem_count())
     return None

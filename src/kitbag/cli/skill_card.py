@@ -94,9 +94,7 @@ def card(registry: Registry, skill: Skill) -> dict[str, Any]:
     }
 
 
-def _problems(
-    registry: Registry, skill: Skill, details: Details, more: tuple[Diagnostic, ...]
-) -> list[Diagnostic]:
+def _problems(registry: Registry, skill: Skill, details: Details, more: tuple[Diagnostic, ...]) -> list[Diagnostic]:
     known = [diagnostic for diagnostic in registry.diagnostics() if diagnostic.file == skill.path]
     return list(dict.fromkeys([*known, *details.problems, *more]))
 
@@ -123,12 +121,17 @@ def show_card(registry: Registry, skill: Skill, as_json: bool) -> None:
             ("path", output.short_path(skill.path)),
             ("shadows", ", ".join(output.short_path(path) for path in found["shadows"])),
             ("state", _axes(found)),
-            ("cost", f"{tokens['level_0']:,} tokens at start, {tokens['level_1']:,} when loaded, {tokens['level_2']:,} in files"),
+            (
+                "cost",
+                f"{tokens['level_0']:,} tokens at start, {tokens['level_1']:,} when loaded, {tokens['level_2']:,} in files",
+            ),
         ]
     )
     if found["files"]:
         output.echo()
-        rows = [(f["path"], f"{f['bytes']:,}", "-" if f["tokens"] is None else f"{f['tokens']:,}") for f in found["files"]]
+        rows = [
+            (f["path"], f"{f['bytes']:,}", "-" if f["tokens"] is None else f"{f['tokens']:,}") for f in found["files"]
+        ]
         output.table(("FILE", "BYTES", "TOKENS"), rows)
     for problem in found["problems"]:
         for line in output.diagnostic_lines(Diagnostic(**problem)):

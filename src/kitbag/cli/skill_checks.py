@@ -115,7 +115,9 @@ def _size(skill: Skill, body: str) -> list[Diagnostic]:
     found: list[Diagnostic] = []
     tokens = estimate_tokens(body)
     if not body.strip():
-        found.append(Diagnostic("warning", "empty-body", skill.path, 0, "has no instructions", "write them below the head"))
+        found.append(
+            Diagnostic("warning", "empty-body", skill.path, 0, "has no instructions", "write them below the head")
+        )
     elif tokens > 5000 or body.count("\n") > 500:
         what = f"{tokens:,} tokens in {body.count(chr(10)) + 1:,} lines; under 5,000 and 500 is recommended"
         found.append(Diagnostic("info", "long-body", skill.path, 0, what, "move detail to references/"))
@@ -168,7 +170,9 @@ def _manifest_entry(skill: Skill, root: str) -> dict[str, Any]:
         "version": details.version or (known.version if known else "") or "0.0.0",
         "description": skill.description,
         "path": f"{folder}/{base}",
-        "token_budget": known.token_budget if known and known.token_budget else _round_up(estimate_tokens(delivery.body)),
+        "token_budget": known.token_budget
+        if known and known.token_budget
+        else _round_up(estimate_tokens(delivery.body)),
         "tier": int(tier) if (tier := str(metadata.get("tier", known.tier if known else "") or 1)).isdigit() else tier,
         "references": [f"{folder}/{skill.location}"]
         + [f"{folder}/{base}/{r.path}" for r in delivery.resources if r.group == "references"],

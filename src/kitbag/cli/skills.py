@@ -48,9 +48,7 @@ def skill_json(skill: Skill, verdict: Verdict) -> dict[str, Any]:
 @click.option("--format", "form", type=click.Choice(["list", "table", "xml"]), help="The catalog as a model gets it.")
 @library_options
 @json_option
-def list_(
-    everything: bool, form: Any, dirs: tuple[str, ...], team: str, persona: str, as_json: bool
-) -> None:
+def list_(everything: bool, form: Any, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
     """Skills and commands, with where each comes from."""
     registry = open_registry(dirs, team, persona)
     if form:
@@ -130,7 +128,13 @@ def which(name: str, dirs: tuple[str, ...], team: str, persona: str, as_json: bo
     return output.table(
         ("", "FULL NAME", "SCOPE", "RULE", "PATH"),
         [
-            ("used" if row["used"] else "shadowed", row["full_name"], row["scope"], row["rule"], output.short_path(row["path"]))
+            (
+                "used" if row["used"] else "shadowed",
+                row["full_name"],
+                row["scope"],
+                row["rule"],
+                output.short_path(row["path"]),
+            )
             for row in rows
         ],
     )
@@ -161,7 +165,10 @@ def search(query: tuple[str, ...], most: int, dirs: tuple[str, ...], team: str, 
     hits = find(registry, " ".join(query), most)
     if as_json:
         return output.as_json([{**skill_json(hit.skill, hit.verdict), "score": hit.score} for hit in hits])
-    output.table(("NAME", "SCOPE", "DESCRIPTION"), [(h.skill.full_name, _origin(h.skill), h.skill.summary) for h in hits])
+    output.table(
+        ("NAME", "SCOPE", "DESCRIPTION"),
+        [(h.skill.full_name, _origin(h.skill), h.skill.summary) for h in hits],
+    )
     if not hits:
         output.remark("nothing found")
     return None

@@ -25,10 +25,9 @@ _DOUBTFUL = frozenset(
     ("yaml-invalid", "yaml-limit", "yaml-recovered", "head-unclosed", "head-not-fields", "file-too-large")
 )
 _SPEAKS_OF_TOOLS = re.compile(r"(?i)\b(\w*tools|permissions?)[\"']?\s*[:=]")
+_KEY_ENDS = re.compile(r"[={},]")
 _COLLAPSED: Final = {
-    field: tuple(
-        dict.fromkeys(_spelling.lower().replace("-", "").replace("_", "") for _spelling in spellings)
-    )
+    field: tuple(dict.fromkeys(_spelling.lower().replace("-", "").replace("_", "") for _spelling in spellings))
     for field, spellings in AGENT_SPELLINGS.items()
 }
 
@@ -148,9 +147,7 @@ class Document:
             return True
         head = text if self.is_data else split(text).head
         unclosed = any(note.code == "head-unclosed" for note in self.notes)
-        return (
-            bool(problems) or _SPEAKS_OF_TOOLS.search(text if unclosed or head is None else head) is not None
-        )
+        return bool(problems) or _SPEAKS_OF_TOOLS.search(text if unclosed or head is None else head) is not None
 
 
 def is_data_file(path: str) -> bool:
@@ -182,6 +179,13 @@ def _from_yaml(text: str, problems: list[Problem]) -> Metadata:
 def _from_toml(text: str, problems: list[Problem]) -> Metadata:
     import tomllib
 
+    for at, line in enumerate(text.split("\n"), 1):
+        # tomllib's time and memory grow with the square of the parts of a key.
+        keys = [line] if line.lstrip().startswith("[") else _KEY_ENDS.split(line)[:-1]
+        if len(line) > _MAX_DEPTH and any(key.count(".") > _MAX_DEPTH for key in keys):
+            what = f"a key of more than {_MAX_DEPTH} parts"
+            problems.append(Problem("error", "toml-limit", at, what, "make it shorter"))
+            return {}
     try:
         value: object = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
@@ -215,9 +219,7 @@ def _as_metadata(value: object, problems: list[Problem]) -> Metadata:
     if isinstance(plain, dict):
         return plain
     what = "the file is not a map of fields"
-    problems.append(
-        Problem("error", "head-not-fields", 1, what, "write `name`, `description` and the prompt")
-    )
+    problems.append(Problem("error", "head-not-fields", 1, what, "write `name`, `description` and the prompt"))
     return {}
 
 
@@ -232,7 +234,5 @@ def _as_value(value: object, depth: int) -> Value:
     if isinstance(value, list):
         return [_as_value(item, depth + 1) for item in cast("list[object]", value)]
     if isinstance(value, dict):
-        return {
-            str(key): _as_value(item, depth + 1) for key, item in cast("dict[object, object]", value).items()
-        }
+        return {str(key): _as_value(item, depth + 1) for key, item in cast("dict[object, object]", value).items()}
     return str(value)

@@ -250,9 +250,7 @@ def _permission_mode(
     return strictest(*modes) if modes else "default", written, denied, only
 
 
-def _tools(
-    document: Document, root: Root, denied: tuple[str, ...], only: tuple[str, ...] | None
-) -> ToolAccess:
+def _tools(document: Document, root: Root, denied: tuple[str, ...], only: tuple[str, ...] | None) -> ToolAccess:
     given = document.take("tools")
     refusals = document.take_all("denied")
     refused: list[Value] = [found.value for found in refusals if found.value is not None]
@@ -266,9 +264,7 @@ def _tools(
     if denied:
         ruled, problems = parse_tools(None, list(denied), "opencode")
         document.adopt([found for found in problems if found.severity == "error"], "permission")
-        access = (
-            access.without(ruled.denied) if ruled.mode != "none" else ToolAccess("none", original=given.value)
-        )
+        access = access.without(ruled.denied) if ruled.mode != "none" else ToolAccess("none", original=given.value)
     if only is not None:
         allowed, _ = parse_tools(list(only), None, "opencode")
         access = access.within(allowed)
@@ -343,9 +339,7 @@ def _file_extensions(document: Document) -> tuple[str, ...]:
     """`py`, `.py` and `*.py` are the same."""
     key, value = document.take("file_extensions")
     written = [document.visible(word, key).lower().lstrip("*") for word in string_list(value)]
-    return tuple(
-        dict.fromkeys(word if word.startswith(".") else f".{word}" for word in written if word.strip("."))
-    )
+    return tuple(dict.fromkeys(word if word.startswith(".") else f".{word}" for word in written if word.strip(".")))
 
 
 def _argument_hint(document: Document) -> str:

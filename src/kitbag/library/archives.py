@@ -70,8 +70,7 @@ def is_archive(path: str) -> bool:
     except (KitbagError, OSError):
         return False
     return (
-        start[:6].startswith((b"PK\3\4", b"PK\5\6", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0"))
-        or start[257:262] == b"ustar"
+        start[:6].startswith((b"PK\3\4", b"PK\5\6", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")) or start[257:262] == b"ustar"
     )
 
 

@@ -18,9 +18,7 @@ MAX_DIRECTORIES = 50_000
 _NEVER = frozenset(
     (".git", ".hg", ".svn", "node_modules", "bower_components", "site-packages", "__pycache__", "_subagents")
 )
-_DOCUMENTS = frozenset(
-    ("readme.md", "changelog.md", "license.md", "contributing.md", "claude.md", "agents.md")
-)
+_DOCUMENTS = frozenset(("readme.md", "changelog.md", "license.md", "contributing.md", "claude.md", "agents.md"))
 
 FolderStamp = tuple[int, int, int] | None
 """mtime, ctime, inode of a folder that was listed; None for a file that was looked for and not there."""
@@ -95,9 +93,7 @@ class _Walk:
                 if real in self.visited:
                     continue
                 self._walk([link._replace(path=real)] if not self._skill_here(link) else [])
-        self.skills.sort(
-            key=lambda skill: (skill.full_name.lower(), skill.location.count("/"), skill.location)
-        )
+        self.skills.sort(key=lambda skill: (skill.full_name.lower(), skill.location.count("/"), skill.location))
         return Scan(self.root, self.skills, self.sides, self.folders, self.diagnostics, self.settled)
 
     def _walk(self, pending: list[_Folder]) -> None:
@@ -215,9 +211,7 @@ class _Walk:
                 self.folders[path] = stamp
         if self.ignored.matches(child.path):
             what = "not searched: git ignores this folder"
-            self._note(
-                "info", "ignored-folder", child.path, what, "move the skills out of it, or un-ignore it"
-            )
+            self._note("info", "ignored-folder", child.path, what, "move the skills out of it, or un-ignore it")
             return False
         return True
 
@@ -241,22 +235,16 @@ class _Walk:
         relative = f"{folder.relative}/{name}"
         basename = os.path.basename(folder.path)
         try:
-            skill, diagnostics = self.reader(
-                self.root, relative, path, basename, folder.team, folder.group, 0
-            )
+            skill, diagnostics = self.reader(self.root, relative, path, basename, folder.team, folder.group, 0)
         except OSError:
             return
         self._keep(skill, diagnostics)
         if name != "SKILL.md":
-            self._note(
-                "info", "file-spelling", path, f"named {name}", "rename it to SKILL.md: other tools need that"
-            )
+            self._note("info", "file-spelling", path, f"named {name}", "rename it to SKILL.md: other tools need that")
 
     def _team_files(self, folder: _Folder, entries: list["os.DirEntry[str]"]) -> _Folder:
         """Personas, subagents and flat skills; answers the folder with its team set if it is one."""
-        personas = [
-            e.name for e in entries if e.name.startswith("_persona_") and e.name.endswith((".yaml", ".yml"))
-        ]
+        personas = [e.name for e in entries if e.name.startswith("_persona_") and e.name.endswith((".yaml", ".yml"))]
         names = {entry.name for entry in entries}
         marked = personas or "_team.md" in names or "_subagents" in names or folder.relative in self.teams
         if folder.depth == 1 and marked:
@@ -293,12 +281,7 @@ class _Walk:
     def _read_flat(self, folder: _Folder, entries: list["os.DirEntry[str]"], flags: int) -> None:
         for entry in sorted(entries, key=lambda entry: entry.name):
             name = entry.name
-            if (
-                not name.endswith(".md")
-                or name[0] in "._"
-                or name.lower() in _DOCUMENTS
-                or name == "SKILL.md"
-            ):
+            if not name.endswith(".md") or name[0] in "._" or name.lower() in _DOCUMENTS or name == "SKILL.md":
                 continue
             relative = f"{folder.relative}/{name}" if folder.relative else name
             stem = name[:-3]

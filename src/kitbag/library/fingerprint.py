@@ -20,9 +20,7 @@ _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _ACTING_FOLDERS = frozenset((".claude-plugin", "hooks", "bin", "monitors", "scripts", "workflows"))
 _PROSE = (".md", ".markdown", ".mdx", ".txt", ".rst")
 _PICTURES = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".ico", ".pdf", ".ttf", ".otf", ".woff", ".woff2")
-_INERT_NAMES = frozenset(
-    ("license", "licence", "notice", "authors", "readme", "changelog", "copying", ".gitignore")
-)
+_INERT_NAMES = frozenset(("license", "licence", "notice", "authors", "readme", "changelog", "copying", ".gitignore"))
 _COMMAND = re.compile(r"!`|(?:`{3,}|~{3,})[ \t]*!")
 # Any mention will do: a key can be quoted or escaped in more ways than are worth telling apart.
 _CAPABILITY = re.compile(r"tools|hooks|permission|servers|command|\\", re.IGNORECASE)

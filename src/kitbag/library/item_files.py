@@ -31,9 +31,7 @@ def agent_files(root: Root, diagnostics: list[Diagnostic]) -> list[str]:
         except OSError as error:
             reason = (error.strerror or "").lower()
             fix = "make it readable: chmod u+rx"
-            diagnostics.append(
-                Diagnostic("error", "unreadable", directory, 0, f"can't be listed: {reason}", fix)
-            )
+            diagnostics.append(Diagnostic("error", "unreadable", directory, 0, f"can't be listed: {reason}", fix))
             continue
         if depth and any(entry.name == "SKILL.md" for entry in entries):
             continue

@@ -154,9 +154,7 @@ def _beside(root: Root, entry: ManifestEntry, diagnostics: list[Diagnostic]) -> 
     else:
         path = os.path.join(directory, "SKILL.md")
         try:
-            skill, found = read_skill(
-                root, os.path.relpath(path, root.path), path, os.path.basename(directory)
-            )
+            skill, found = read_skill(root, os.path.relpath(path, root.path), path, os.path.basename(directory))
         except OSError:
             what, fix = f"lists {entry.name!r}, which is not there", "`kitbag skills index` writes a new one"
         else:

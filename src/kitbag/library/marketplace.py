@@ -35,9 +35,7 @@ def choose(tree: str, plugin: str | None) -> Choice:
     own = os.path.lexists(os.path.join(tree, MANIFEST))
     if not os.path.lexists(market):
         if plugin is not None:
-            raise UsageError(
-                f"{tree} is not a marketplace, so there is no plugin to choose", "leave the name out"
-            )
+            raise UsageError(f"{tree} is not a marketplace, so there is no plugin to choose", "leave the name out")
         return Choice(tree, "", None)
     if own and plugin is None:
         return Choice(tree, "", None)
@@ -48,9 +46,7 @@ def choose(tree: str, plugin: str | None) -> Choice:
     names = sorted(_shown(entry.get("name")) for entry in entries if isinstance(entry.get("name"), str))
     listed = ", ".join(names[:50]) + (f" and {len(names) - 50} more" if len(names) > 50 else "") or "none"
     if plugin is None:
-        raise UsageError(
-            f"a marketplace, and it is not said which plugin is wanted; it has: {listed}", "choose one"
-        )
+        raise UsageError(f"a marketplace, and it is not said which plugin is wanted; it has: {listed}", "choose one")
     found = [entry for entry in entries if entry.get("name") == plugin]
     if not found:
         raise NotFoundError(
@@ -66,19 +62,15 @@ def _chosen(tree: str, name: str, entry: dict[str, object]) -> Choice:
     source = entry.get("source")
     if not isinstance(source, str) or not (source == "." or source.startswith("./")):
         kind = as_map(source).get("source", source)
-        raise UsageError(
-            f"{name} does not lie in the marketplace (its source is {_shown(kind)!r}); only local sources are installed",
-            "download it, and install it from its directory",
-        )
+        problem = f"{name} comes from elsewhere ({_shown(kind)!r}); only local sources are installed"
+        raise UsageError(problem, "download it, and install it from its directory")
     top = os.path.realpath(tree)
     try:
         path = os.path.realpath(os.path.join(top, source))
     except ValueError:
         path = ""
     if path != top and not path.startswith(top.rstrip("/") + "/"):
-        raise InvalidError(
-            f"{name}: its source {_shown(source)!r} leads out of the marketplace", "correct the source"
-        )
+        raise InvalidError(f"{name}: its source {_shown(source)!r} leads out of the marketplace", "correct the source")
     if not os.path.isdir(path):
         raise InvalidError(f"{name}: its source {_shown(source)!r} is not a directory", "correct the source")
     manifest = {key: value for key, value in entry.items() if key not in _NOT_OF_THE_PLUGIN}
@@ -86,7 +78,7 @@ def _chosen(tree: str, name: str, entry: dict[str, object]) -> Choice:
 
 
 def write_manifest(staged: str, choice: Choice) -> None:
-    """The plugin's own manifest wins, unless the marketplace says that it does not count (`strict` is false)."""
+    """The plugin's own manifest wins, unless the marketplace says otherwise (`strict` is false)."""
     import json
 
     path = os.path.join(staged, MANIFEST)

@@ -67,9 +67,7 @@ def normalise_model(value: object, dialect: str) -> tuple[ModelName, list[Proble
     if wrong or not found:
         named = ", ".join(f"`{_shown(text)}`" for text in wrong) or "an empty list"
         used = f"`{found[0][0]}` is used" if found else "the caller's model is used"
-        problems.append(
-            Problem("warning", "model-unknown", 0, f"no model name: {named}; {used}", _fix(wrong, dialect))
-        )
+        problems.append(Problem("warning", "model-unknown", 0, f"no model name: {named}; {used}", _fix(wrong, dialect)))
     if not found:
         return ModelName("inherit", original=value), problems
     (name, variant), *rest = found

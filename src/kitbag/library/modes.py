@@ -58,9 +58,7 @@ def normalise_mode(value: object, dialect: str) -> tuple[Mode, list[Problem]]:
     if key == "dontask":
         mode: Mode = "autonomous" if dialect == "kitbag" else "locked"
         what = f"`{value.strip()}` is read as `{mode}` here"
-        return mode, [
-            Problem("info", "mode-dont-ask", 0, what, f"write `{mode}`: it means the same everywhere")
-        ]
+        return mode, [Problem("info", "mode-dont-ask", 0, what, f"write `{mode}`: it means the same everywhere")]
     if key == "auto":
         what = "`auto` needs a classifier that does not exist here; `default` is used"
         return "default", [Problem("warning", "mode-auto", 0, what, _WORDS)]
@@ -79,9 +77,7 @@ def sandbox_mode(value: object) -> tuple[Mode, list[Problem]]:
     if known is not None:
         return known, []
     what = f"the sandbox mode `{_shown(value)}` has no counterpart; `default` is used"
-    return "default", [
-        Problem("warning", "mode-sandbox", 0, what, "write `read-only`, or set permission-mode")
-    ]
+    return "default", [Problem("warning", "mode-sandbox", 0, what, "write `read-only`, or set permission-mode")]
 
 
 def read_permission(value: object) -> tuple[PermissionMap, list[Problem]]:
@@ -99,13 +95,9 @@ def read_permission(value: object) -> tuple[PermissionMap, list[Problem]]:
     for action, patterns in rules:
         effect, refused = _settle(action, patterns, problems)
         if action == "*":
-            if refused:
-                what = (
-                    f"denials for all tools at once are not taken over: {', '.join(refused)}; `ask` is used"
-                )
-                problems.append(
-                    Problem("warning", "permission-exceptions", 0, what, "name the tool: edit, bash, read")
-                )
+            if refused and effect != "deny":
+                what = f"denials for all tools at once are not taken over: {', '.join(refused)}; `ask` is used"
+                problems.append(Problem("warning", "permission-exceptions", 0, what, "name the tool: edit, bash, read"))
                 effect = "ask"
             base, denied, effects = effect, [], {}
             only = [] if effect == "deny" else None
@@ -184,9 +176,7 @@ def _settle(action: str, patterns: list[tuple[str, str]], problems: list[Problem
     if base == "deny":
         if any(effect != "deny" for _, effect in special):
             what = f"exceptions to a denied `{action}` are not taken over; all of it is denied"
-            problems.append(
-                Problem("warning", "permission-exceptions", 0, what, "allow it by rules in your settings")
-            )
+            problems.append(Problem("warning", "permission-exceptions", 0, what, "allow it by rules in your settings"))
         return "deny", [action]
     if base == "allow" and any(effect == "ask" for _, effect in special):
         base = "ask"

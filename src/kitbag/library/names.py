@@ -96,6 +96,17 @@ class Namespace(Generic[T]):
             self.shadowed.append((winner, item))
         self._short = None
 
+    def add_all(self, items: "Iterable[T]") -> None:
+        """Like `add` for each, without asking each for what all of a root have in common."""
+        by_key = self._by_key
+        for item in items:
+            key = item.full_name.lower()
+            if key in by_key or not key.isascii():
+                self.add(item)
+            else:
+                by_key[key] = item
+        self._short = None
+
     def __len__(self) -> int:
         return len(self._by_key)
 
@@ -156,8 +167,6 @@ class Namespace(Generic[T]):
                 if other is not item and other.root.rank <= item.root.rank:
                     points = code_points([(0, ord(c)) for c in item.full_name if not c.isascii()])
                     what = f"the name looks like that of {other.path} but has other characters ({points})"
-                    found.append(
-                        Diagnostic("warning", "look-alike", item.path, 0, what, "rename it, or remove it")
-                    )
+                    found.append(Diagnostic("warning", "look-alike", item.path, 0, what, "rename it, or remove it"))
                     break
         return found

@@ -120,7 +120,5 @@ def _read(path: str, found: list[Diagnostic]) -> Metadata | None:
     found += [Diagnostic("warning", o.code, path, o.line + 1, o.problem, o.fix) for o in odd]
     if isinstance(value, dict):
         return value
-    found.append(
-        Diagnostic("error", "persona", path, 1, "not a list of `key: value` lines", "write `name:` and so on")
-    )
+    found.append(Diagnostic("error", "persona", path, 1, "not a list of `key: value` lines", "write `name:` and so on"))
     return None

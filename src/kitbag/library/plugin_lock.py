@@ -68,7 +68,7 @@ class Lock:
     def missing(self, present: set[str]) -> list[Diagnostic]:
         fix = "install it again, or remove it with Kitbag"
         return [
-            Diagnostic("warning", "plugin-missing", self.path, 0, f"the directory of {name} is gone", fix)
+            Diagnostic("warning", "plugin-missing", self.path, 0, f"the directory of {name!r} is gone", fix)
             for name in sorted(self.entries)
             if name not in present and self.record(name)
         ]
@@ -111,8 +111,6 @@ class Lock:
         import json
         import tempfile
 
-        if self.newer:
-            raise InvalidError(f"{self.path} was written by a newer Kitbag", "use that one")
         try:
             if self.damaged:
                 self._set_aside()
@@ -165,22 +163,18 @@ def read_lock(base: str) -> Lock:
     lock.entries = cast("dict[str, object]", plugins)
     for name, entry in lock.entries.items():
         if _record(as_map(entry)) is None and _pending(as_map(entry).get("pending")) is None:
-            lock.diagnostics.append(
-                _wrong(lock, f"the entry of {name!r} is damaged", "install the plugin again")
-            )
+            lock.diagnostics.append(_wrong(lock, f"the entry of {name!r} is damaged", "install the plugin again"))
     return lock
 
 
 @contextlib.contextmanager
 def changing(home: str, folder: str) -> Generator[Lock, None, None]:
-    """The lock file, for one process at a time; what a killed one left behind is settled and removed first."""
+    """The lock file, for one process at a time; first what a killed one left behind is settled."""
     base = os.path.join(home, folder)
     try:
         os.makedirs(home, mode=0o700, exist_ok=True)
         if os.path.islink(base):
-            raise InvalidError(
-                f"{base} is a link", "make it a directory: Kitbag changes nothing behind a link"
-            )
+            raise InvalidError(f"{base} is a link", "make it a directory: Kitbag changes nothing behind a link")
         with contextlib.suppress(FileExistsError):
             os.mkdir(base, 0o700)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -190,6 +184,8 @@ def changing(home: str, folder: str) -> Generator[Lock, None, None]:
     try:
         _wait_for(guard, base)
         lock = read_lock(base)
+        if lock.newer:
+            raise InvalidError(f"{lock.path} was written by a newer Kitbag", "use that one")
         lock.settle()
         _clean(base)
         try:
@@ -226,9 +222,7 @@ def _wait_for(guard: int, base: str) -> None:
             return
         except BlockingIOError as error:
             if time.monotonic() > end:
-                raise KitbagError(
-                    f"another Kitbag is changing {base}", "try again when it is done"
-                ) from error
+                raise KitbagError(f"another Kitbag is changing {base}", "try again when it is done") from error
             time.sleep(0.02)
         except OSError as error:
             raise cannot_write(base, error) from error
@@ -264,9 +258,7 @@ def _record(entry: dict[str, object]) -> Record | None:
     enabled = entry.get("enabled")
     if not all(isinstance(word, str) for word in words) or not isinstance(enabled, bool):
         return None
-    if not isinstance(entry.get("files"), dict) or not all(
-        isinstance(value, str) for value in files.values()
-    ):
+    if not isinstance(entry.get("files"), dict) or not all(isinstance(value, str) for value in files.values()):
         return None
     source, version, digest, installed_at = cast("list[str]", words)
     return Record(source, version, digest, cast("dict[str, str]", files), enabled, installed_at)

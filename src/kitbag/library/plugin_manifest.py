@@ -1,7 +1,7 @@
 """One plugin's directory and its `.claude-plugin/plugin.json`; whatever is wrong is a Diagnostic.
 
-Used by plugins and plugin_store. Paths of the manifest count only when they start with `./` and stay inside the plugin
-after links are resolved. Unknown keys are ignored; a known key of the wrong type is reported and ignored.
+Used by plugins and plugin_store. Paths of the manifest count only when they start with `./` and stay
+inside the plugin after links are resolved. A known key of the wrong type is reported and ignored.
 """
 
 import os
@@ -69,15 +69,20 @@ class Plugin(NamedTuple):
     default_enabled: bool
 
     def to_json(self) -> dict[str, object]:
+        """Keys are the fields' names, in this order."""
         return {
-            key: list(value) if isinstance(value, tuple) else value for key, value in self._asdict().items()
+            **self._asdict(),
+            "skill_dirs": list(self.skill_dirs),
+            "agent_paths": list(self.agent_paths),
+            "command_paths": list(self.command_paths),
+            "brings": list(self.brings),
         }
 
 
 def wrong_with_plugin_name(name: str) -> str:
     """Why a plugin can't have this name; empty when it can."""
     if not _NAME.fullmatch(name):
-        return "a plugin's name is up to 64 letters a-z, digits, `.`, `_`, `-`, and starts with a letter or digit"
+        return "a plugin's name is up to 64 letters a-z, digits and `.`, `_`, `-`, the first a letter or digit"
     lower = name.lower()
     if lower in _RESERVED or lower.startswith("plugins.lock"):
         return f"{name!r} is reserved"
@@ -123,7 +128,7 @@ def as_list(value: object) -> list[object]:
 
 class _Reader:
     def __init__(self, path: str, name: str | None) -> None:
-        self.path = os.path.realpath(path)
+        self.path = path if "\0" in path else os.path.realpath(path)
         self.given = name
         self.diagnostics: list[Diagnostic] = []
         self.manifest: dict[str, object] = {}
@@ -178,9 +183,7 @@ class _Reader:
     def _note(self, severity: Severity, code: str, key: str, problem: str, fix: str) -> None:
         """`key` says where in the manifest; without one the plugin's directory is meant."""
         line = self.text.count("\n", 0, max(self.text.find(f'"{key}"'), 0)) + 1 if key else 0
-        self.diagnostics.append(
-            Diagnostic(severity, code, self.file if key else self.path, line, problem, fix)
-        )
+        self.diagnostics.append(Diagnostic(severity, code, self.file if key else self.path, line, problem, fix))
 
     # --- the manifest -----------------------------------------------------------------------------
 
@@ -191,9 +194,7 @@ class _Reader:
             if GEMINI_MANIFEST not in self.entries:
                 return False
         if self._inside(self.file) is None:
-            self._note(
-                "error", "path-outside", "", "the manifest is a link that leads out of it", "copy the file"
-            )
+            self._note("error", "path-outside", "", "the manifest is a link that leads out of it", "copy the file")
             return True
         value, self.text, problems = read_json(self.file)
         self.diagnostics += problems
@@ -205,9 +206,7 @@ class _Reader:
             if content is None or (allowed and not isinstance(content, allowed)):
                 if allowed:
                     kinds = " or ".join(_NAMED[kind] for kind in allowed)
-                    self._note(
-                        "error", "wrong-type", key, f"`{key}` must be {kinds}; it is ignored", "correct it"
-                    )
+                    self._note("error", "wrong-type", key, f"`{key}` must be {kinds}; it is ignored", "correct it")
                 continue
             self.manifest[key] = content
         return True
@@ -281,9 +280,7 @@ class _Reader:
     def _path(self, key: str, value: object) -> str | None:
         if not isinstance(value, str) or not (value == "." or value.startswith("./")):
             shown = for_terminal(one_line(str(value)[:80]))
-            self._note(
-                "error", "bad-path", key, f"`{key}`: {shown!r} does not start with ./", "write ./folder"
-            )
+            self._note("error", "bad-path", key, f"`{key}`: {shown!r} does not start with ./", "write ./folder")
             return None
         shown = for_terminal(one_line(value[:80]))
         real = self._inside(os.path.join(self.path, value))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from kitbag.errors import AmbiguousError, Diagnostic, InvalidError, NotFoundError, UsageError
 from kitbag.library.fingerprint import Change, Fingerprint, changes, fingerprint
-from kitbag.library.intake import Intake, cannot_write, copy_tree
+from kitbag.library.intake import DIRECTORY_MODE, Intake, cannot_write, copy_tree
 from kitbag.library.marketplace import Choice, choose, write_manifest
 from kitbag.library.plugin_lock import OLD, STAGING, Lock, Record, changing, read_lock, rename, sync_directory
 from kitbag.library.plugins import FOLDER, Plugin, read_plugin, wrong_with_plugin_name
@@ -39,24 +39,16 @@ def install(source: str, home: str, *, plugin: str | None = None, update: bool =
         choice = choose(tree, plugin)
         found = _usable(choice)
         target = _target(lock, found.name, update)
-        staged = os.path.join(staging, _NEW)
-        os.mkdir(staged)
-        copy_tree(choice.tree, Intake(staged, origin))
-        if choice.manifest is not None:
-            write_manifest(staged, choice)
-        os.chmod(staged, 0o700)
-        new, diagnostics = read_plugin(staged, found.name)
+        staged = _copied(choice, staging, origin)
+        new, _ = read_plugin(staged, found.name)
         if new is None:
             raise InvalidError(f"{origin}: it changed while it was read", "try again")
         at = os.path.abspath(source) + (f"#{plugin}" if choice.listed else "")
-        record, changed = _agreed(lock, new, fingerprint(staged), at, update and os.path.lexists(target))
+        record, changed = _agreed(lock, new, _fingerprint(staged), at, update and os.path.lexists(target))
         existed = _swap(lock, found.name, record, staged, staging)
         # Read again where it lies now: the paths in it are absolute.
-        final, _ = read_plugin(target, found.name)
-        assert final is not None  # noqa: S101 - the same files were just read
-        final = _with(final, record)
-        here = tuple(entry._replace(file=entry.file.replace(staged, target, 1)) for entry in diagnostics)
-        return InstallResult(final, existed, tuple(changed), here)
+        final, diagnostics = read_plugin(target, found.name)
+        return InstallResult(_with(final or new, record), existed, tuple(changed), tuple(diagnostics))
 
 
 def set_enabled(home: str, name: str, enabled: bool, *, accept: bool = False) -> Plugin:
@@ -106,9 +98,7 @@ def verify(home: str, name: str) -> list[Change]:
 def _check_source(source: str, home: str) -> None:
     if not os.path.exists(source):
         if any(word in source for word in _REMOTE):
-            raise UsageError(
-                f"{source} is not on this machine; only local sources are installed", "download it first"
-            )
+            raise UsageError(f"{source} is not on this machine; only local sources are installed", "download it first")
         raise NotFoundError(f"{source} does not exist", "give a directory or an archive")
     inside = os.path.realpath(os.path.join(home, FOLDER)) + os.sep
     if os.path.isdir(source) and inside.startswith(os.path.realpath(source).rstrip(os.sep) + os.sep):
@@ -143,9 +133,7 @@ def _unpacked(source: str, staging: str) -> tuple[str, str]:
     unpack(source, top)
     found = [name for name in os.listdir(top) if name not in ("__MACOSX", ".DS_Store")]
     below = os.path.join(top, found[0]) if len(found) == 1 else ""
-    only_folder = (
-        below and os.path.isdir(below) and found[0] not in ("skills", "agents", "commands", ".claude-plugin")
-    )
+    only_folder = below and os.path.isdir(below) and found[0] not in ("skills", "agents", "commands", ".claude-plugin")
     return (below if only_folder else top), origin
 
 
@@ -161,13 +149,24 @@ def _usable(choice: Choice) -> Plugin:
     return found
 
 
+def _copied(choice: Choice, staging: str, origin: str) -> str:
+    staged = os.path.join(staging, _NEW)
+    try:
+        os.mkdir(staged)
+        os.chmod(staged, DIRECTORY_MODE)
+    except OSError as error:
+        raise cannot_write(staged, error) from error
+    copy_tree(choice.tree, Intake(staged, origin))
+    if choice.manifest is not None:
+        write_manifest(staged, choice)
+    return staged
+
+
 def _target(lock: Lock, name: str, update: bool) -> str:
     path = os.path.join(lock.base, name)
     for other in {*os.listdir(lock.base), *lock.entries}:
         if other != name and other.casefold() == name.casefold():
-            raise UsageError(
-                f"{other} is installed, and {name} differs from it only in case", f"remove {other} first"
-            )
+            raise UsageError(f"{other} is installed, and {name} differs from it only in case", f"remove {other} first")
     if os.path.islink(path) or (os.path.lexists(path) and not os.path.isdir(path)):
         raise InvalidError(f"{path} is in the way: it is no directory", "remove it")
     if os.path.lexists(path) and not update:
@@ -175,9 +174,7 @@ def _target(lock: Lock, name: str, update: bool) -> str:
     return path
 
 
-def _agreed(
-    lock: Lock, new: Plugin, now: Fingerprint, source: str, existed: bool
-) -> tuple[Record, list[Change]]:
+def _agreed(lock: Lock, new: Plugin, now: Fingerprint, source: str, existed: bool) -> tuple[Record, list[Change]]:
     """The record to keep, and what the user has not agreed to yet."""
     import time
 
@@ -194,7 +191,6 @@ def _swap(lock: Lock, name: str, record: Record, staged: str, staging: str) -> b
     existed = os.path.lexists(target)
     lock.announce(name, record, staged, staging)
     try:
-        os.chmod(staged, 0o755)  # noqa: S103 - what is in it is for reading; the directory above is closed
         if not existed:
             os.rename(staged, target)
         elif not _exchange(staged, target):
@@ -240,10 +236,7 @@ def _check_installed(home: str, name: str) -> None:
 
 def _find(lock: Lock, name: str) -> str:
     """The name as it is spelled on the disk."""
-    known = sorted(
-        {entry for entry in os.listdir(lock.base) if not wrong_with_plugin_name(entry)} | set(lock.entries)
-    )
-    known = [entry for entry in known if not wrong_with_plugin_name(entry)]
+    known = sorted(entry for entry in {*os.listdir(lock.base), *lock.entries} if not wrong_with_plugin_name(entry))
     same = [name] if name in known else [entry for entry in known if entry.casefold() == name.casefold()]
     if len(same) == 1:
         return same[0]

@@ -28,9 +28,7 @@ def check_portable(target: str) -> list[str]:
         directory = os.path.dirname(os.path.abspath(target))
     if not os.path.isdir(directory):
         return [f"Not a directory: {target}"]
-    path = next(
-        (p for name in ("SKILL.md", "skill.md") if os.path.exists(p := os.path.join(directory, name))), None
-    )
+    path = next((p for name in ("SKILL.md", "skill.md") if os.path.exists(p := os.path.join(directory, name))), None)
     if path is None:
         return ["Missing required file: SKILL.md"]
     try:
@@ -98,9 +96,7 @@ def _check_name(value: Value, directory: str) -> list[str]:
     if "--" in name:
         found.append("Skill name cannot contain consecutive hyphens")
     if not all(char.isalnum() or char == "-" for char in name):
-        found.append(
-            f"Skill name '{name}' contains invalid characters. Only letters, digits, and hyphens are allowed."
-        )
+        found.append(f"Skill name '{name}' contains invalid characters. Only letters, digits, and hyphens are allowed.")
     if unicodedata.normalize("NFKC", directory) != name:
         found.append(f"Directory name '{directory}' must match skill name '{name}'")
     return found

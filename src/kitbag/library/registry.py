@@ -17,7 +17,7 @@ from kitbag.library.names import Namespace
 from kitbag.library.personas import Persona, read_persona
 from kitbag.library.scopes import PLUGIN_RANK, Kind, Places, Root, find_places, find_roots, rule_of
 from kitbag.library.skills import Skill
-from kitbag.library.visibility import Verdict, View, judge_agent, judge_skill
+from kitbag.library.visibility import Verdict, View, judge_agent, judge_skill, judge_skills
 from kitbag.settings import Settings, load_settings
 
 if TYPE_CHECKING:  # reading agents is not needed to list skills
@@ -144,9 +144,7 @@ class Registry:
             if root.kind == "skills":
                 skills, entries = apply_manifest(root, skills, loaded.diagnostics)
                 loaded.manifest.update(entries)
-            add = loaded.names.add
-            for skill in skills:
-                add(skill)
+            loaded.names.add_all(skills)
         self._skills = loaded
         return loaded
 
@@ -272,8 +270,7 @@ class Registry:
     def visible_skills(self, agent: "Agent | None" = None) -> list[tuple[Skill, Verdict]]:
         """What a model's catalog may show, in sorted order."""
         view = self.view(agent=agent)
-        pairs = [(skill, judge_skill(skill, view)) for skill in self.skills]
-        return [(skill, verdict) for skill, verdict in pairs if verdict.listed]
+        return [pair for pair in judge_skills(self.skills, view) if pair[1].listed]
 
     def visible_agents(self) -> "list[tuple[Agent, Verdict]]":
         view = self.view("agents")

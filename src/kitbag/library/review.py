@@ -31,11 +31,7 @@ def collisions(shadowed: "Iterable[tuple[Item, Item]]", precedence: str) -> list
         rule = _rule(winner, loser, precedence)
         what = f"{loser.full_name!r} is not used: {winner.path} has that name and comes first ({rule})"
         shadows_builtin = loser.root.scope == "built-in"
-        fix = (
-            "nothing, if you meant to replace the built-in one"
-            if shadows_builtin
-            else "rename or remove one of them"
-        )
+        fix = "nothing, if you meant to replace the built-in one" if shadows_builtin else "rename or remove one of them"
         severity = "info" if shadows_builtin else "warning"
         found.append(Diagnostic(severity, "shadowed", loser.path, 0, what, fix))
     return found
@@ -100,8 +96,6 @@ def nested_skills(skills: Iterable[Skill]) -> list[Diagnostic]:
                 path = os.path.join(directory, "SKILL.md")
                 what = f"inside the skill {skill.full_name!r}, so it is that skill's file and not a skill of its own"
                 found.append(
-                    Diagnostic(
-                        "info", "nested-skill", path, 0, what, "move its folder beside the other skills"
-                    )
+                    Diagnostic("info", "nested-skill", path, 0, what, "move its folder beside the other skills")
                 )
     return found

@@ -11,7 +11,36 @@ from kitbag.library.skills import Skill
 from kitbag.library.visibility import Verdict
 
 _WORD = re.compile(r"\w+")
-_COMMON = frozenset("a an and are as at be by for from how i in is it of on or that the this to use when with you".split())
+_COMMON = frozenset(
+    [
+        "a",
+        "an",
+        "and",
+        "are",
+        "as",
+        "at",
+        "be",
+        "by",
+        "for",
+        "from",
+        "how",
+        "i",
+        "in",
+        "is",
+        "it",
+        "of",
+        "on",
+        "or",
+        "that",
+        "the",
+        "this",
+        "to",
+        "use",
+        "when",
+        "with",
+        "you",
+    ]
+)
 
 
 class Hit(NamedTuple):

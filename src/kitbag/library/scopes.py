@@ -183,7 +183,17 @@ def extra_roots(directory: str, kind: Kind, at: int = 0) -> list[Root]:
             found.append(Root(path, kind, "extra", dialect, (EXTRA_RANK, base + offset + 1)))
     if found or any(os.path.isdir(os.path.join(directory, other)) for other in KINDS):
         return found
-    return [Root(directory, kind, "extra", _dialect_of(directory), (EXTRA_RANK, base))]
+    if kind == "skills" or os.path.basename(directory) == kind or (kind == "agents" and not _holds_skills(directory)):
+        return [Root(directory, kind, "extra", _dialect_of(directory), (EXTRA_RANK, base))]
+    return []
+
+
+def _holds_skills(directory: str) -> bool:
+    """A folder of skills; Markdown files in it are not agents."""
+    names = os.listdir(directory)
+    if "SKILL.md" in names or any(name.startswith(("_persona_", "_team.md", "_subagents")) for name in names):
+        return True
+    return any(os.path.isfile(os.path.join(directory, name, "SKILL.md")) for name in names)
 
 
 def _dialect_of(directory: str) -> Dialect:

@@ -30,6 +30,8 @@ class Skill(NamedTuple):
     """The file, relative to the root."""
     stamp: Stamp
     name: str
+    full_name: str
+    """`plugin:name`, `team/name`, or the name itself."""
     description: str
     when_to_use: str
     argument_hint: str
@@ -46,12 +48,6 @@ class Skill(NamedTuple):
     @property
     def directory(self) -> str:
         return os.path.dirname(self.path)
-
-    @property
-    def full_name(self) -> str:
-        if self.root.plugin:
-            return f"{self.root.plugin}:{self.name}"
-        return f"{self.team}/{self.name}" if self.team else self.name
 
     @property
     def kind(self) -> str:
@@ -88,8 +84,9 @@ def read_skill(
     description, flags = _description(head, flags, problems)
     when = _text(metadata, "when_to_use") or _text(metadata, "when-to-use")
     flags |= _flags(metadata, problems)
+    full_name = f"{root.plugin}:{name}" if root.plugin else f"{team}/{name}" if team else name
     skill = Skill(
-        root, location, stamp, name, description, _visible(when, "when_to_use", problems),
+        root, location, stamp, name, full_name, description, _visible(when, "when_to_use", problems),
         _hint(metadata.get("argument-hint")), flags, team, group,
         string_list(metadata["subagents"]) if "subagents" in metadata else (),
     )  # fmt: skip
@@ -108,9 +105,7 @@ def _name_problems(
 ) -> None:
     if wrong:
         what = f"{wrong}; it is called {name!r}"
-        problems.append(
-            Problem("warning", "name-unusable", 2, what, "use lower-case letters, digits and `-`")
-        )
+        problems.append(Problem("warning", "name-unusable", 2, what, "use lower-case letters, digits and `-`"))
     elif written is not None and name != fallback and not flags & FLAT:
         what = f"called {name!r} but its folder is {fallback!r}"
         problems.append(Problem("info", "name-not-folder", 2, what, "give the folder and `name` one name"))
@@ -290,11 +285,7 @@ def list_resources(skill: Skill, limit: int = RESOURCE_LIMIT) -> tuple[list[Reso
         for entry in listed:
             relative = f"{folder}/{entry.name}" if folder else entry.name
             if entry.is_dir(follow_symlinks=False):
-                if (
-                    entry.name not in _SKIPPED_FOLDERS
-                    and not entry.name.startswith(".")
-                    and relative.count("/") < 6
-                ):
+                if entry.name not in _SKIPPED_FOLDERS and not entry.name.startswith(".") and relative.count("/") < 6:
                     pending.append(relative)
             elif entry.is_file(follow_symlinks=False) and relative != os.path.basename(skill.location):
                 top = relative.split("/", 1)[0] if "/" in relative else ""

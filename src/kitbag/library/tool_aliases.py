@@ -7,8 +7,7 @@ could mean more or less, what is allowed is read narrowly and what is denied wid
 from typing import Final
 
 _CANONICAL: Final = (
-    "Read Write Edit Bash Glob Grep WebFetch WebSearch TodoWrite AskUser Skill Task TaskOutput TaskStop "
-    "NotebookEdit"
+    "Read Write Edit Bash Glob Grep WebFetch WebSearch TodoWrite AskUser Skill Task TaskOutput TaskStop NotebookEdit"
 )
 CANONICAL: Final = tuple(_CANONICAL.split())
 

@@ -37,7 +37,7 @@ class ToolAccess(NamedTuple):
     def without(self, denied: tuple[str, ...]) -> "ToolAccess":
         """The same, less what is denied."""
         names = tuple(name for name in self.names if not any(matches(rule, name) for rule in denied))
-        mode: AccessMode = "deny" if self.mode == "inherit" and denied else self.mode
+        mode: AccessMode = "deny" if self.mode in ("inherit", "all") and denied else self.mode
         if mode == "allow" and not names:
             mode = "none"
         rules = tuple(rule for rule in self.specifiers if rule.split("(", 1)[0] in names)
@@ -75,7 +75,7 @@ _LIST_MODES = {"allowlist": "allow", "whitelist": "allow", "allow": "allow"} | {
 }
 _EXCEPT = re.compile(r"(?:\*|all(?: tools)?),? (?:except|but|minus|without)(?: for)?:? (.+)", re.I | re.S)
 _NEGATIONS = frozenset(("except", "but", "minus", "without", "not", "no", "never"))
-_MOST, _DEEPEST, _LONGEST = 1000, 8, 100_000
+_MOST, _DEEPEST, _LONGEST = 500, 8, 100_000
 _NAMING_FIX = "write a list such as `Read, Grep, Bash(git log:*)`"
 
 
@@ -139,11 +139,7 @@ class _Names:
 
     def read(self, value: object, allow: bool, depth: int = 0) -> None:
         """Any written form of a list, wherever it stands."""
-        if (
-            depth > _DEEPEST
-            or len(self.unknown) > _MOST
-            or (isinstance(value, str) and len(value) > _LONGEST)
-        ):
+        if depth > _DEEPEST or len(self.unknown) > _MOST or (isinstance(value, str) and len(value) > _LONGEST):
             self.unreadable = "it is nested too deep, or too long"
         elif isinstance(value, str):
             self._read_text(value.strip(), allow, depth)
@@ -214,7 +210,7 @@ def split_names(text: str) -> list[str]:
             names.append(text[start:at])
             start = at + 1
     names.append(text[start:])
-    return [name for name in (written.strip("\"'` \t\r\n") for written in names) if name]
+    return [name for written in names if (name := written.strip().strip("\"'`").strip())]
 
 
 def parse_tools(value: object, denied: object = None, dialect: str = "") -> tuple[ToolAccess, list[Problem]]:
@@ -222,17 +218,30 @@ def parse_tools(value: object, denied: object = None, dialect: str = "") -> tupl
     names = _Names(dialect)
     problems: list[Problem] = []
     mode = _read_tools(names, value, problems)
+    access = _settle(names, mode, value, problems)
     if denied is not None:
-        refused = _Names(dialect)
-        refused.read(denied, allow=False)
-        if refused.unreadable or (refused.unknown and not refused.understood):
-            names.unreadable = refused.unreadable or f"no denied tool is known: {', '.join(refused.unknown)}"
-        if refused.nothing:
-            mode = "none"
-        names.denied |= refused.denied
-        names.unknown |= refused.unknown
-        mode = "deny" if mode == "inherit" and names.denied else mode
-    return _settle(names, mode, value, denied, problems), problems
+        access = _deny(access, denied, dialect, problems)
+    return access, problems
+
+
+def _deny(access: ToolAccess, denied: object, dialect: str, problems: list[Problem]) -> ToolAccess:
+    names = _Names(dialect)
+    names.read(denied, allow=False)
+    unknown = tuple(dict.fromkeys((*access.unknown, *names.unknown)))
+    nothing = ToolAccess("none", (), (), access.denied, unknown, access.original, denied)
+    if names.unreadable or (names.unknown and not names.understood):
+        why = names.unreadable or f"none is known: {', '.join(list(names.unknown)[:10])}"
+        what = f"the denied tools can't be read: {why}; it gets no tools"
+        problems.append(Problem("error", "tools-unreadable", 0, what, _suggestion(tuple(names.unknown))))
+        return nothing
+    names.absent.clear()  # denying what is not there needs no word
+    _report_left_out(names, problems)
+    narrowed = access.without(tuple(names.denied))._replace(unknown=unknown, denied_original=denied)
+    if names.nothing or (narrowed.mode == "none" and access.mode != "none"):
+        what = "every tool that it allows is also denied; it gets no tools"
+        problems.append(Problem("warning", "tools-all-denied", 0, what, "remove one from the denied tools"))
+        return nothing
+    return narrowed
 
 
 def _read_tools(names: _Names, value: object, problems: list[Problem]) -> AccessMode:
@@ -260,11 +269,7 @@ def _read_lists(names: _Names, fields: dict[object, object], problems: list[Prob
     allow = fields.get("allow", fields.get("allowlist"))
     deny = fields.get("deny", fields.get("denylist"))
     word = fields.get("mode", "allow" if allow is not None else "deny")
-    mode = (
-        _LIST_MODES.get(word.strip().lower().replace("-", "").replace("_", ""))
-        if isinstance(word, str)
-        else None
-    )
+    mode = _LIST_MODES.get(word.strip().lower().replace("-", "").replace("_", "")) if isinstance(word, str) else None
     wanted = allow if mode == "allow" else deny
     if mode is None:
         names.unreadable = f"its mode is `{str(word)[:40]}`, neither allowlist nor denylist"
@@ -279,9 +284,7 @@ def _read_lists(names: _Names, fields: dict[object, object], problems: list[Prob
         names.read(deny, allow=False)
         if allow:
             what = "`allow` does not count in a denylist"
-            problems.append(
-                Problem("warning", "tools-allow-ignored", 0, what, "remove it, or write `mode: allowlist`")
-            )
+            problems.append(Problem("warning", "tools-allow-ignored", 0, what, "remove it, or write `mode: allowlist`"))
     return "deny"
 
 
@@ -311,13 +314,9 @@ def _read_map(names: _Names, fields: dict[object, object], problems: list[Proble
     return "inherit"
 
 
-def _settle(
-    names: _Names, mode: AccessMode, value: object, denied: object, problems: list[Problem]
-) -> ToolAccess:
+def _settle(names: _Names, mode: AccessMode, value: object, problems: list[Problem]) -> ToolAccess:
     unknown = (*names.unknown, *names.absent)
-    access = ToolAccess(
-        "none", denied=tuple(names.denied), unknown=unknown, original=value, denied_original=denied
-    )
+    access = ToolAccess("none", denied=tuple(names.denied), unknown=unknown, original=value)
     if names.unreadable:
         what = f"the tool list can't be read: {names.unreadable}; it gets no tools"
         problems.append(Problem("error", "tools-unreadable", 0, what, _NAMING_FIX))
@@ -327,23 +326,23 @@ def _settle(
     tools = tuple(tool for tool in tools if not any(matches(no, tool) for no in names.denied))
     hollow = mode == "allow" and not tools
     if unknown and (not names.understood or (hollow and not names.allowed)):
-        what = (
-            f"none of its tools is known here ({', '.join(unknown[:10])}); it gets none and refuses to spawn"
-        )
+        what = f"none of its tools is known here ({', '.join(unknown[:10])}); it gets none and refuses to spawn"
         problems.append(Problem("error", "tools-none-known", 0, what, _suggestion(unknown)))
         return access
     _report_left_out(names, problems)
     if hollow and names.allowed:
         what = "every tool that it allows is also denied; it gets no tools"
         problems.append(Problem("warning", "tools-all-denied", 0, what, "remove one from the denied tools"))
+    if mode == "all" and names.denied:
+        mode = "deny"
     if hollow or mode == "none" or (names.nothing and mode == "deny"):
         return access
     specifiers = tuple(
-        rule
-        for rule in rules
-        if "(" in rule and (tool := rule.split("(", 1)[0]) in tools and tool not in rules
+        rule for rule in rules if "(" in rule and (tool := rule.split("(", 1)[0]) in tools and tool not in rules
     )
-    return access._replace(mode=mode, names=() if mode == "all" else tools, specifiers=specifiers)
+    if names.everything:
+        return access._replace(mode=mode)
+    return access._replace(mode=mode, names=tools, specifiers=specifiers)
 
 
 def _report_left_out(names: _Names, problems: list[Problem]) -> None:
@@ -352,9 +351,7 @@ def _report_left_out(names: _Names, problems: list[Problem]) -> None:
         problems.append(Problem("warning", "tools-unknown", 0, what, _suggestion(tuple(names.unknown))))
     if names.absent:
         what = f"tools that do not exist here, left out: {', '.join(list(names.absent)[:10])}"
-        problems.append(
-            Problem("warning", "tools-no-counterpart", 0, what, "nothing to do, if it works without them")
-        )
+        problems.append(Problem("warning", "tools-no-counterpart", 0, what, "nothing to do, if it works without them"))
 
 
 def _suggestion(unknown: tuple[str, ...]) -> str:

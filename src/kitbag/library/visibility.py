@@ -4,6 +4,7 @@ It joins the state a person gave an item (on, name-only, user-only, off), what t
 the chosen team and persona, and the agent that asks. Used by the registry; pure, holds no state.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from kitbag.library.personas import Persona
@@ -56,8 +57,6 @@ class View(NamedTuple):
 
 
 def judge_skill(skill: Skill, view: View) -> Verdict:
-    if not skill.flags and not skill.team and not view.states and view.agent_tools is None:
-        return OPEN
     state, source = _state(skill.full_name, skill.name, view)
     if state == "off":
         return _closed("off", f"switched off in {source}")
@@ -67,11 +66,7 @@ def judge_skill(skill: Skill, view: View) -> Verdict:
         if not verdict.anywhere:
             return verdict
     if state == "user-only" or skill.flags & NO_MODEL:
-        why = (
-            f"for the user only, by {source}"
-            if state == "user-only"
-            else "disable-model-invocation in its file"
-        )
+        why = f"for the user only, by {source}" if state == "user-only" else "disable-model-invocation in its file"
         verdict = verdict._replace(
             listed=False, described=False, model=False, preload=False, searchable=False, reason=why
         )
@@ -83,6 +78,13 @@ def judge_skill(skill: Skill, view: View) -> Verdict:
         why = "the agent has no Skill tool"
         verdict = verdict._replace(listed=False, described=False, model=False, searchable=False, reason=why)
     return verdict
+
+
+def judge_skills(skills: "Iterable[Skill]", view: View) -> "list[tuple[Skill, Verdict]]":
+    """judge_skill for many, at the cost of one question where nothing is special about a skill."""
+    if view.states or view.agent_tools is not None:
+        return [(skill, judge_skill(skill, view)) for skill in skills]
+    return [(skill, judge_skill(skill, view) if skill.flags or skill.team else OPEN) for skill in skills]
 
 
 def judge_agent(agent: "AgentLike", view: View, named_by_skills: frozenset[str] = frozenset()) -> Verdict:
@@ -103,9 +105,7 @@ def judge_agent(agent: "AgentLike", view: View, named_by_skills: frozenset[str] 
     elif state == "name-only":
         verdict = verdict._replace(described=False, reason=f"name only, by {source}")
     if agent.hidden:
-        verdict = verdict._replace(
-            listed=False, described=False, reason=verdict.reason or "hidden in its file"
-        )
+        verdict = verdict._replace(listed=False, described=False, reason=verdict.reason or "hidden in its file")
     if not agent.user_invocable:
         verdict = verdict._replace(user=False)
     return verdict

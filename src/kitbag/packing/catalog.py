@@ -6,7 +6,7 @@ files give the same bytes. Used by the prompt, by `kitbag skills list --format` 
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kitbag.library.skills import COMMAND, FLAT, REQUIRED, Skill
@@ -42,19 +42,6 @@ def budget_of(settings: Settings, window_tokens: int = DEFAULT_WINDOW) -> Budget
     return Budget(descriptions, settings.get("catalog.names"), settings.get("catalog.entry"))
 
 
-class Entry(NamedTuple):
-    """One line to be: what it would say if there were room."""
-
-    name: str
-    description: str
-    suffix: str
-    when: str
-    rank: tuple[int, ...]
-    """Who is described first when not all can be."""
-    described: bool
-    path: str
-
-
 class Catalog(NamedTuple):
     text: str
     described: int
@@ -62,47 +49,26 @@ class Catalog(NamedTuple):
     total: int
 
 
-def skill_entries(pairs: Iterable[tuple[Skill, Verdict]]) -> list[Entry]:
-    return [
-        Entry(
-            skill.full_name,
-            skill.description,
-            "",
-            skill.when_to_use,
-            (0 if skill.flags & REQUIRED else 1, skill.root.rank[0]),
-            verdict.described and bool(skill.summary),
-            skill.path,
-        )
-        for skill, verdict in pairs
-    ]
-
-
 def render_skills(
-    pairs: Sequence[tuple[Skill, Verdict]], budget: Budget | None = None, format: Format = "list"  # noqa: A002
+    pairs: Sequence[tuple[Skill, Verdict]],
+    budget: Budget | None = None,
+    format: Format = "list",  # noqa: A002
 ) -> Catalog:
     """`pairs` in sorted order, as Registry.visible_skills gives them. No skills: no text at all."""
-    by_name = {skill.full_name: skill for skill, _ in pairs}
-
-    def suffix(name: str) -> str:
-        skill = by_name[name]
-        return _hint(skill.argument_hint) + _counts(skill)
-
-    return _render(skill_entries(pairs), budget or Budget(), format, _SKILLS, suffix)
+    lengths = [
+        len(skill.description) + len(skill.when_to_use) + bool(skill.when_to_use) if verdict.described else 0
+        for skill, verdict in pairs
+    ]
+    return _render(pairs, lengths, budget or Budget(), format, _SKILLS)
 
 
 def render_agents(
-    pairs: "Sequence[tuple[Agent, Verdict]]", budget: Budget | None = None, format: Format = "list"  # noqa: A002
+    pairs: "Sequence[tuple[Agent, Verdict]]",
+    budget: Budget | None = None,
+    format: Format = "list",  # noqa: A002
 ) -> Catalog:
-    extensions = {agent.full_name: agent.file_extensions for agent, _ in pairs}
-    entries = [
-        Entry(agent.full_name, agent.description, "", "", (1, agent.root.rank[0]), verdict.described, agent.path)
-        for agent, verdict in pairs
-    ]
-
-    def suffix(name: str) -> str:
-        return f" [{', '.join(_safe(text) for text in extensions[name])}]" if extensions[name] else ""
-
-    return _render(entries, budget or Budget(), format, _AGENTS, suffix)
+    lengths = [len(agent.description) if verdict.described else 0 for agent, verdict in pairs]
+    return _render(pairs, lengths, budget or Budget(), format, _AGENTS)
 
 
 class _Words(NamedTuple):
@@ -132,22 +98,26 @@ _AGENTS = _Words(
 )
 
 
-def _render(entries: list[Entry], budget: Budget, format: Format, words: _Words, suffix) -> Catalog:  # noqa: A002
-    if not entries:
+def _render(
+    pairs: "Sequence[tuple[Skill | Agent, Verdict]]",
+    lengths: list[int],
+    budget: Budget,
+    format: Format,  # noqa: A002
+    words: _Words,
+) -> Catalog:
+    if not pairs:
         return Catalog("", 0, 0, 0)
-    chosen, longest = _fit(entries, budget)
-    listed = _within_names(entries, chosen, budget.names)
-    lines: list[str] = []
-    for entry in listed:
-        full = entry.name in chosen
-        if format == "table":
-            lines.append(_row(entry, longest if full else 0))
-        elif format == "xml":
-            lines.append(_xml(entry, longest if full else 0))
-        else:
-            lines.append(_line(entry, longest if full else 0, suffix(entry.name) if full else ""))
-    count = _count_line(len(chosen), len(listed), len(entries), words)
-    return Catalog(_frame(lines, count, format, words), len(chosen), len(listed), len(entries))
+    chosen, longest = _fit(lengths, lambda at: _rank(pairs[at][0]), budget)
+    listed = _within_names([item.full_name for item, _ in pairs], chosen, budget.names)
+    line = {"table": _row, "xml": _xml, "list": _line}[format]
+    lines = [line(pairs[at][0], longest if at in chosen else 0) for at in listed]
+    count = _count_line(len(chosen), len(listed), len(pairs), words)
+    return Catalog(_frame(lines, count, format, words), len(chosen), len(listed), len(pairs))
+
+
+def _rank(item: "Skill | Agent") -> int:
+    """Who is described first when not all can be: what is required, then by scope."""
+    return -1 if isinstance(item, Skill) and item.flags & REQUIRED else item.root.rank[0]
 
 
 def _frame(lines: list[str], count: str, format: Format, words: _Words) -> str:  # noqa: A002
@@ -171,55 +141,48 @@ def _count_line(described: int, listed: int, total: int, words: _Words) -> str:
     return f"({line}.)"
 
 
-def _fit(entries: list[Entry], budget: Budget) -> tuple[set[str], int]:
-    """Which entries are described, and how long a description may be."""
-    wanted = [(entry, min(_length(entry), budget.entry)) for entry in entries if entry.described]
-    if sum(length for _, length in wanted) <= budget.descriptions:
-        return {entry.name for entry, _ in wanted}, budget.entry
-    most = budget.descriptions // SHORTEST
-    if len(wanted) > most:
-        wanted.sort(key=lambda pair: (pair[0].rank, pair[0].name.lower()))
-        kept: list[tuple[Entry, int]] = []
+def _fit(lengths: list[int], rank: "Callable[[int], int]", budget: Budget) -> tuple[set[int], int]:
+    """Which entries are described (by position), and how long a description may be."""
+    wanted = [at for at, length in enumerate(lengths) if length]
+    if sum(min(lengths[at], budget.entry) for at in wanted) <= budget.descriptions:
+        return set(wanted), budget.entry
+    if len(wanted) > budget.descriptions // SHORTEST:
+        wanted.sort(key=rank)  # stable: within a rank the order of names stays
         left = budget.descriptions
-        for entry, length in wanted:
-            need = min(length, SHORTEST)
-            if need > left:
+        for place, at in enumerate(wanted):
+            left -= min(lengths[at], SHORTEST)
+            if left < 0:
+                del wanted[place:]
                 break
-            left -= need
-            kept.append((entry, length))
-        wanted = kept
-    lengths = [length for _, length in wanted]
     low, high = 0, budget.entry
     while low < high:
         middle = (low + high + 1) // 2
-        if sum(min(length, middle) for length in lengths) <= budget.descriptions:
+        if sum(min(lengths[at], middle) for at in wanted) <= budget.descriptions:
             low = middle
         else:
             high = middle - 1
-    return {entry.name for entry, _ in wanted} if low else set(), low
+    return set(wanted) if low else set(), low
 
 
-def _length(entry: Entry) -> int:
-    return len(entry.description) + len(entry.when) + bool(entry.when)
-
-
-def _within_names(entries: list[Entry], chosen: set[str], limit: int) -> list[Entry]:
+def _within_names(names: list[str], chosen: set[int], limit: int) -> Sequence[int]:
     """All names if they fit; else those that are described, and as many more as there is room for."""
-    if sum(len(entry.name) for entry in entries) <= limit:
-        return entries
-    left = limit - sum(len(name) for name in chosen)
-    listed: list[Entry] = []
-    for entry in entries:
-        if entry.name in chosen:
-            listed.append(entry)
-        elif len(entry.name) <= left:
-            left -= len(entry.name)
-            listed.append(entry)
+    if sum(map(len, names)) <= limit:
+        return range(len(names))
+    left = limit - sum(len(names[at]) for at in chosen)
+    listed: list[int] = []
+    for at, name in enumerate(names):
+        if at in chosen:
+            listed.append(at)
+        elif len(name) <= left:
+            left -= len(name)
+            listed.append(at)
     return listed
 
 
 def _safe(text: str) -> str:
     """One line that can't be taken for markup."""
+    if text.isascii() and text.isprintable() and "<" not in text and "&" not in text and "  " not in text:
+        return text.strip()
     return _ENTITY.sub("&amp;", remove_hidden(one_line(text))).replace("<", "&lt;")
 
 
@@ -233,30 +196,39 @@ def shorten(text: str, longest: int) -> str:
     return cut.rstrip(" ,;:.-") + "…"
 
 
-def _line(entry: Entry, longest: int, suffix: str) -> str:
+def _summary(item: "Skill | Agent") -> str:
+    return item.summary if isinstance(item, Skill) else item.description
+
+
+def _line(item: "Skill | Agent", longest: int) -> str:
     if not longest:
-        return f"- {_safe(entry.name)}"
-    summary = f"{entry.description} {entry.when}" if entry.when else entry.description
-    return f"- {_safe(entry.name)}: {_safe(shorten(one_line(summary), longest))}{suffix}"
+        return f"- {_safe(item.full_name)}"
+    return f"- {_safe(item.full_name)}: {_safe(shorten(one_line(_summary(item)), longest))}{_suffix(item)}"
 
 
-def _row(entry: Entry, longest: int) -> str:
-    description = shorten(one_line(entry.description), longest) if longest else ""
-    when = shorten(one_line(entry.when), max(longest - len(description), 0)) if longest and entry.when else ""
-    cells = (_safe(text).replace("|", "\\|") for text in (entry.name, description, when))
+def _row(item: "Skill | Agent", longest: int) -> str:
+    description = shorten(one_line(item.description), longest) if longest else ""
+    when = item.when_to_use if isinstance(item, Skill) and longest else ""
+    when = shorten(one_line(when), longest - len(description)) if longest > len(description) else ""
+    cells = (_safe(text).replace("|", "\\|") for text in (item.full_name, description, when))
     return f"| {' | '.join(cells)} |"
 
 
-def _xml(entry: Entry, longest: int) -> str:
+def _xml(item: "Skill | Agent", longest: int) -> str:
     import html
 
-    summary = f"{entry.description} {entry.when}" if entry.when else entry.description
-    description = html.escape(remove_hidden(shorten(summary, longest))) if longest else ""
-    name = html.escape(remove_hidden(entry.name))
+    description = html.escape(remove_hidden(shorten(_summary(item), longest))) if longest else ""
+    name = html.escape(remove_hidden(item.full_name))
     return (
         f"<skill>\n<name>\n{name}\n</name>\n<description>\n{description}\n</description>\n"
-        f"<location>\n{html.escape(os.path.realpath(entry.path), quote=False)}\n</location>\n</skill>"
+        f"<location>\n{html.escape(os.path.realpath(item.path), quote=False)}\n</location>\n</skill>"
     )
+
+
+def _suffix(item: "Skill | Agent") -> str:
+    if isinstance(item, Skill):
+        return _hint(item.argument_hint) + _counts(item)
+    return f" [{', '.join(_safe(text) for text in item.file_extensions)}]" if item.file_extensions else ""
 
 
 def _hint(hint: str) -> str:

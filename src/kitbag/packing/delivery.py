@@ -33,7 +33,10 @@ def deliver(skill: Skill, arguments: str = "") -> Delivery:
         problems.append(Diagnostic("warning", "hidden-characters", skill.path, line, what, "remove them"))
     body = replace_path_variables(reveal_hidden(read.text), skill)
     resources, more = list_resources(skill)
-    header = [f'<skill-invocation name="{_attribute(skill.full_name)}">', f"Skill directory: {skill.directory}"]
+    header = [
+        f'<skill-invocation name="{_attribute(skill.full_name)}">',
+        f"Skill directory: {skill.directory}",
+    ]
     if arguments:
         header.append(f"User arguments: {one_line(arguments)}")
     header += _files("Scripts (run with Bash)", "scripts", resources)

@@ -37,9 +37,7 @@ def read_yaml(text: str) -> tuple[Value, list[YamlProblem]]:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line if error.problem_mark else 0
         what = ": ".join(part for part in (error.context, error.problem) if part)
-        raise YamlError(
-            YamlProblem(line, "yaml-invalid", f"not valid YAML: {what}", "quote the value")
-        ) from error
+        raise YamlError(YamlProblem(line, "yaml-invalid", f"not valid YAML: {what}", "quote the value")) from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         what = str(error).splitlines()[0] if str(error) else type(error).__name__
         fix = "remove the characters that YAML does not allow"
