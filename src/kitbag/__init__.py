@@ -1,1 +1,70 @@
-"""Kitbag gives AI agents the right skills at the right moment, and proves it."""
+"""Kitbag gives AI agents the right skills at the right moment, and proves it.
+
+`SkillRegistry` is a session's door to its skills; `Registry` is everything that was found. Names are
+imported when they are first used, so that `import kitbag` costs nothing.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kitbag.errors import AmbiguousError, Diagnostic, InvalidError, KitbagError, NotFoundError, UsageError
+    from kitbag.library.agents import Agent
+    from kitbag.library.personas import Persona
+    from kitbag.library.registry import Change, Registry
+    from kitbag.library.scopes import Places, find_places
+    from kitbag.library.skills import Skill
+    from kitbag.library.visibility import Verdict
+    from kitbag.packing.catalog import Budget, Catalog
+    from kitbag.packing.skill_registry import SkillDefinition, SkillIndex, SkillRegistry
+    from kitbag.text.tokens import estimate_tokens
+
+__all__ = [
+    "Agent",
+    "AmbiguousError",
+    "Budget",
+    "Catalog",
+    "Change",
+    "Diagnostic",
+    "InvalidError",
+    "KitbagError",
+    "NotFoundError",
+    "Persona",
+    "Places",
+    "Registry",
+    "Skill",
+    "SkillDefinition",
+    "SkillIndex",
+    "SkillRegistry",
+    "UsageError",
+    "Verdict",
+    "estimate_tokens",
+    "find_places",
+]
+
+_HOMES = {
+    "errors": ("AmbiguousError", "Diagnostic", "InvalidError", "KitbagError", "NotFoundError", "UsageError"),
+    "library.agents": ("Agent",),
+    "library.personas": ("Persona",),
+    "library.registry": ("Change", "Registry"),
+    "library.scopes": ("Places", "find_places"),
+    "library.skills": ("Skill",),
+    "library.visibility": ("Verdict",),
+    "packing.catalog": ("Budget", "Catalog"),
+    "packing.skill_registry": ("SkillDefinition", "SkillIndex", "SkillRegistry"),
+    "text.tokens": ("estimate_tokens",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    for home, names in _HOMES.items():
+        if name in names:
+            value = getattr(importlib.import_module(f"kitbag.{home}"), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module 'kitbag' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

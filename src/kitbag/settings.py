@@ -5,7 +5,7 @@ can choose and tighten, never loosen: what only the user may set is ignored ther
 """
 
 import os
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 from kitbag.errors import Diagnostic, InvalidError, UsageError
 
@@ -29,7 +29,7 @@ SETTINGS: tuple[Setting, ...] = (
         "kitbag|project-first|claude",
         "kitbag",
         False,
-        "who wins when two items have one name: Kitbag's own order, projects before the user, or the user before projects",
+        "who wins when two items have one name: Kitbag's order, projects before the user, or the user before projects",
     ),
     Setting("team", "text", "", True, "the team whose skills and agents are used when --team is not given"),
     Setting("persona", "text", "", True, "the persona that is used when --persona is not given"),
@@ -211,9 +211,9 @@ def _flat(content: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = []
     for key, value in content.items():
         if isinstance(value, dict) and not prefix:
-            found += _flat(value, f"{key}.")  # pyright: ignore[reportUnknownArgumentType]
+            found += _flat(cast("dict[str, Any]", value), f"{key}.")
         else:
-            found.append((prefix + key, value))
+            found.append((prefix + key, cast(Any, value)))
     return found
 
 

@@ -124,9 +124,7 @@ BAD_NAMES = {
 
 @pytest.mark.parametrize("case", BAD_NAMES)
 @pytest.mark.parametrize("pack", [zip_of, tar_of])
-def test_a_name_that_leads_out_or_deceives_is_refused(
-    place: Place, case: str, pack: Callable[..., bytes]
-) -> None:
+def test_a_name_that_leads_out_or_deceives_is_refused(place: Place, case: str, pack: Callable[..., bytes]) -> None:
     name, word = BAD_NAMES[case]
     place.archive.write_bytes(pack(("good.txt", b"good"), (name, b"bad")))
     message = place.refused(word)
@@ -375,9 +373,7 @@ def test_a_zip_with_an_unusual_compression_is_refused(place: Place, method: int)
 @pytest.mark.parametrize("kind", ["zip", *TAR_WRITERS])
 def test_an_archive_cut_off_anywhere_is_refused(place: Place, kind: str) -> None:
     entries = [("a/b.md", random.Random(1).randbytes(900)), ("c.md", b"more" * 300)]
-    whole = (
-        zip_of(*entries) if kind == "zip" else TAR_WRITERS[kind](tar_of(*entries).rstrip(b"\0") + bytes(1024))
-    )
+    whole = zip_of(*entries) if kind == "zip" else TAR_WRITERS[kind](tar_of(*entries).rstrip(b"\0") + bytes(1024))
     cuts = sorted({*range(0, len(whole) - 512, 97), *range(0, len(whole) - 512, 512), len(whole) // 2})
     for cut in cuts:
         place.archive.write_bytes(whole[:cut])

@@ -43,9 +43,7 @@ def test_dont_ask_depends_on_whose_file_it_is_and_the_clear_word_is_named(writte
         assert f"`{mode}`" in problems[0].fix
 
 
-@pytest.mark.parametrize(
-    "written", ["yolo", "auto", "", "~", "plan default", ["plan"], {"mode": "plan"}, 1, True]
-)
+@pytest.mark.parametrize("written", ["yolo", "auto", "", "~", "plan default", ["plan"], {"mode": "plan"}, 1, True])
 def test_what_is_unknown_or_ill_typed_is_default_with_a_warning(written: object) -> None:
     mode, problems = normalise_mode(written, "kitbag")
     assert mode == "default"

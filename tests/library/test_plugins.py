@@ -31,9 +31,7 @@ def tree(path: Path, files: dict[str, str]) -> Path:
 
 def plugin_at(path: Path, name: str = "sample", version: str = "1.0.0", **files: str) -> Path:
     manifest = {"name": name, "version": version, "description": "A sample."}
-    return tree(
-        path, {".claude-plugin/plugin.json": json.dumps(manifest), "skills/greet/SKILL.md": SKILL, **files}
-    )
+    return tree(path, {".claude-plugin/plugin.json": json.dumps(manifest), "skills/greet/SKILL.md": SKILL, **files})
 
 
 def snapshot(path: Path) -> dict[str, str]:
@@ -211,9 +209,7 @@ def test_a_manifest_that_is_a_pipe_or_a_link_out_does_not_block_or_leak(source: 
         ("license", None),
     ],
 )
-def test_a_known_key_of_the_wrong_type_is_reported_with_its_line(
-    source: Path, key: str, value: object
-) -> None:
+def test_a_known_key_of_the_wrong_type_is_reported_with_its_line(source: Path, key: str, value: object) -> None:
     text = '{\n "unknown": {},\n ' + f'"{key}": {json.dumps(value)}\n' + "}"
     plugin, diagnostics = read(tree(source, {".claude-plugin/plugin.json": text, "skills/a/SKILL.md": SKILL}))
     assert [(d.code, d.line) for d in diagnostics] == [("wrong-type", 3)]
@@ -223,9 +219,7 @@ def test_a_known_key_of_the_wrong_type_is_reported_with_its_line(
 @pytest.mark.parametrize(
     "value", ["../x", "/etc", "skills", "./../outside", "./link", "./a\0b", "./skills/../../outside", 7]
 )
-def test_paths_that_leave_the_plugin_are_reported_and_ignored(
-    tmp_path: Path, source: Path, value: object
-) -> None:
+def test_paths_that_leave_the_plugin_are_reported_and_ignored(tmp_path: Path, source: Path, value: object) -> None:
     tree(tmp_path / "outside", {"a/SKILL.md": SKILL})
     tree(source, {".claude-plugin/plugin.json": json.dumps({"skills": [value], "agents": [value]}), "x": ""})
     (source / "link").symlink_to(tmp_path / "outside")
@@ -295,9 +289,7 @@ def test_listing_does_not_read_the_files_of_a_plugin(home: str, source: Path) ->
         "print([plugin.name for plugin in installed(sys.argv[1])[0]])\n"
         "print('hashlib' in sys.modules)\n"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code, home], capture_output=True, text=True, timeout=30, check=True
-    )
+    run = subprocess.run([sys.executable, "-c", code, home], capture_output=True, text=True, timeout=30, check=True)
     opened = [line for line in run.stderr.splitlines() if line.startswith(home)]
     assert run.stdout == "['sample']\nFalse\n"
     assert sorted(os.path.basename(path) for path in opened) == ["plugin.json", "plugins.lock.json"]
@@ -322,9 +314,7 @@ def test_a_directory_that_was_not_installed_is_disabled_and_reported(home: str, 
     assert codes(diagnostics) == ["plugin-unlisted"]
 
 
-def test_links_and_strange_names_among_the_plugins_are_not_followed(
-    home: str, tmp_path: Path, source: Path
-) -> None:
+def test_links_and_strange_names_among_the_plugins_are_not_followed(home: str, tmp_path: Path, source: Path) -> None:
     base = tmp_path / "home" / "plugins"
     plugin_at(base / "bad name")
     (base / "link").symlink_to(plugin_at(source))
@@ -347,9 +337,7 @@ DAMAGED_LOCKS = {
 
 
 @pytest.mark.parametrize("case", DAMAGED_LOCKS)
-def test_a_damaged_lock_disables_all_and_deletes_nothing(
-    home: str, source: Path, tmp_path: Path, case: str
-) -> None:
+def test_a_damaged_lock_disables_all_and_deletes_nothing(home: str, source: Path, tmp_path: Path, case: str) -> None:
     install(str(plugin_at(source)), home)
     lock = Path(home, "plugins", "plugins.lock.json")
     lock.write_text(DAMAGED_LOCKS[case])
@@ -413,8 +401,7 @@ def test_a_directory_is_installed_with_our_modes_and_without_its_history(home: s
     assert sorted(snapshot(path)) == [".claude-plugin/plugin.json", "run.sh", "skills/greet/SKILL.md"]
     assert stat.S_IMODE((path / "run.sh").stat().st_mode) == 0o744
     modes = {
-        name: stat.S_IMODE(Path(home, "plugins", name).stat().st_mode)
-        for name in ("", "plugins.lock.json", ".lock")
+        name: stat.S_IMODE(Path(home, "plugins", name).stat().st_mode) for name in ("", "plugins.lock.json", ".lock")
     }
     assert modes == {"": 0o700, "plugins.lock.json": 0o600, ".lock": 0o600}
     assert sorted(os.listdir(path.parent)) == [".lock", "plugins.lock.json", "sample"]
@@ -423,9 +410,7 @@ def test_a_directory_is_installed_with_our_modes_and_without_its_history(home: s
 
 @pytest.mark.parametrize("top", ["", "sample-main/"])
 @pytest.mark.parametrize("kind", ["zip", "tgz"])
-def test_an_archive_is_installed_with_or_without_a_top_folder(
-    home: str, tmp_path: Path, top: str, kind: str
-) -> None:
+def test_an_archive_is_installed_with_or_without_a_top_folder(home: str, tmp_path: Path, top: str, kind: str) -> None:
     archive = tmp_path / f"bundle.{kind}"
     files = {f"{top}skills/greet/SKILL.md": SKILL, f"{top}agents/a.md": "A", "__MACOSX/._x": ""}
     if kind == "zip":
@@ -497,9 +482,7 @@ def refuse(source: Path, home: str, root: Path, error: type[KitbagError], words:
     assert snapshot(root) == before
 
 
-def test_links_out_and_special_files_in_a_directory_are_refused(
-    home: str, source: Path, tmp_path: Path
-) -> None:
+def test_links_out_and_special_files_in_a_directory_are_refused(home: str, source: Path, tmp_path: Path) -> None:
     install(str(plugin_at(tmp_path / "first", "first")), home)
     (tmp_path / "secret").write_text("secret")
     plugin_at(source)
@@ -596,13 +579,9 @@ def test_a_plugins_folder_that_is_a_link_is_not_changed(home: str, source: Path,
     assert list(elsewhere.iterdir()) == []
 
 
-def test_nothing_is_executed_by_installing_listing_or_removing(
-    home: str, source: Path, tmp_path: Path
-) -> None:
+def test_nothing_is_executed_by_installing_listing_or_removing(home: str, source: Path, tmp_path: Path) -> None:
     canary = tmp_path / "canary"
-    hooks = json.dumps(
-        {"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": f"touch {canary}"}]}]}}
-    )
+    hooks = json.dumps({"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": f"touch {canary}"}]}]}})
     plugin_at(
         source,
         **{
@@ -716,9 +695,7 @@ ACTING = {
 
 
 @pytest.mark.parametrize("case", ACTING)
-def test_an_update_of_what_can_act_disables_the_plugin_until_it_is_approved(
-    home: str, source: Path, case: str
-) -> None:
+def test_an_update_of_what_can_act_disables_the_plugin_until_it_is_approved(home: str, source: Path, case: str) -> None:
     install(str(plugin_at(source)), home)
     tree(source, ACTING[case])
     result = install(str(source), home, update=True)
@@ -766,9 +743,7 @@ def test_a_plugin_that_is_off_by_default_is_installed_disabled(home: str, source
     assert not install(str(source), home).plugin.enabled
 
 
-def test_files_changed_after_the_installation_are_found_and_not_enabled_unseen(
-    home: str, source: Path
-) -> None:
+def test_files_changed_after_the_installation_are_found_and_not_enabled_unseen(home: str, source: Path) -> None:
     path = Path(install(str(plugin_at(source, **{"run.sh": "one"})), home).plugin.path)
     (path / "run.sh").write_text("two")
     (path / "added.py").write_text("x")
@@ -919,9 +894,7 @@ def test_a_removal_killed_anywhere_leaves_the_plugin_whole_or_not_listed(home: s
     assert all(state in ([], [["1.0.0", True, []]]) for _, state, _, _ in answers), answers
 
 
-def test_an_update_interrupted_between_two_renames_is_taken_back(
-    home: str, source: Path, tmp_path: Path
-) -> None:
+def test_an_update_interrupted_between_two_renames_is_taken_back(home: str, source: Path, tmp_path: Path) -> None:
     """Where a system can't exchange two directories, the old one is moved away first."""
     install(str(plugin_at(source)), home)
     base = Path(home, "plugins")
@@ -951,9 +924,7 @@ def test_an_update_interrupted_between_two_renames_is_taken_back(
     assert not staging.exists()
 
 
-def test_a_directory_that_is_neither_the_old_nor_the_announced_one_is_disabled(
-    home: str, source: Path
-) -> None:
+def test_a_directory_that_is_neither_the_old_nor_the_announced_one_is_disabled(home: str, source: Path) -> None:
     install(str(plugin_at(source)), home)
     base = Path(home, "plugins")
     lock = json.loads((base / "plugins.lock.json").read_text())
@@ -968,8 +939,7 @@ def test_many_processes_that_install_at_once_all_succeed(home: str, tmp_path: Pa
     code = "import sys\nfrom kitbag.library.plugin_store import install\ninstall(sys.argv[1], sys.argv[2])\n"
     names = [f"plugin-{number}" for number in range(8)]
     running = [
-        subprocess.Popen([sys.executable, "-c", code, str(plugin_at(tmp_path / name, name)), home])
-        for name in names
+        subprocess.Popen([sys.executable, "-c", code, str(plugin_at(tmp_path / name, name)), home]) for name in names
     ]
     assert [process.wait(timeout=60) for process in running] == [0] * 8
     plugins, diagnostics = installed(home)

@@ -68,9 +68,7 @@ def test_an_empty_value_means_no_tools_and_is_reported(written: str) -> None:
     assert codes(written) == [("warning", "tools-empty")]
 
 
-@pytest.mark.parametrize(
-    "written", ["*", "all", "All tools", "ALL  TOOLS", ["*"], ["Read", "*"], {"*": "true"}]
-)
+@pytest.mark.parametrize("written", ["*", "all", "All tools", "ALL  TOOLS", ["*"], ["Read", "*"], {"*": "true"}])
 def test_a_star_means_all_tools(written: object) -> None:
     access, problems = parse_tools(written)
     assert (access.mode, access.names, problems) == ("all", (), [])
@@ -239,7 +237,11 @@ def test_a_denylist_allows_all_but_what_it_names() -> None:
 def test_all_tools_except_some_is_understood_as_prose_that_people_write() -> None:
     access = read("All tools except Bash, Write and Edit")
     assert (access.mode, access.denied) == ("deny", ("Bash", "Write", "Edit"))
-    assert read(["*", "!Bash"]).denied == ("Bash",)
+    for written in (["*", "!Bash"], ["!Bash", "*"], "!Bash, *"):
+        assert read(written).denied == ("Bash",)
+        assert not read(written).allows("Bash")
+    assert read(["!Bash", "Bash", "Read"]).names == ("Read",)
+    assert read({"mode": "allowlist", "allow": ["Read"], "deny": "*"}).mode == "none"
 
 
 def test_in_a_map_of_opencode_what_is_not_named_stays_on() -> None:
@@ -300,24 +302,18 @@ def test_the_json_form_has_stable_keys() -> None:
     json.dumps(value)
 
 
-words = st.sampled_from(
-    [*CANONICAL, "edit", "search", "Grpe", "*", "all", "", "except", "mcp__a__b", "x/y", "(", ","]
-)
+words = st.sampled_from([*CANONICAL, "edit", "search", "Grpe", "*", "all", "", "except", "mcp__a__b", "x/y", "(", ","])
 scalars = st.one_of(words, st.text(max_size=20), st.booleans(), st.integers(), st.none(), st.floats())
 values = st.recursive(
     scalars,
-    lambda inner: (
-        st.lists(inner, max_size=5) | st.dictionaries(words | st.text(max_size=8), inner, max_size=5)
-    ),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(words | st.text(max_size=8), inner, max_size=5),
     max_leaves=12,
 )
 dialects = st.sampled_from(["", "kitbag", "claude", "copilot", "opencode", "gemini"])
 
 
 @given(values, values, dialects)
-def test_parsing_any_value_never_raises_and_denying_never_widens(
-    value: object, denied: object, dialect: str
-) -> None:
+def test_parsing_any_value_never_raises_and_denying_never_widens(value: object, denied: object, dialect: str) -> None:
     access, problems = parse_tools(value, dialect=dialect)
     narrowed, _ = parse_tools(value, denied, dialect)
     for tool in (*CANONICAL, "mcp__a__b", "mcp__x__y"):
@@ -327,9 +323,7 @@ def test_parsing_any_value_never_raises_and_denying_never_widens(
 
 
 @given(st.lists(st.sampled_from(CANONICAL), min_size=1), st.lists(st.text(max_size=12), max_size=4))
-def test_unknown_names_beside_known_ones_never_add_canonical_tools(
-    known: list[str], noise: list[str]
-) -> None:
+def test_unknown_names_beside_known_ones_never_add_canonical_tools(known: list[str], noise: list[str]) -> None:
     noise = [f"zz{word}zz" for word in noise if word.isalnum()]
     access = read([*known, *noise])
     assert set(access.names) == set(known)

@@ -7,10 +7,11 @@ from kitbag.cli import output
 from kitbag.cli.skills import skill_json
 from kitbag.errors import Diagnostic, InvalidError
 from kitbag.library.registry import Registry
-from kitbag.library.skills import Details, Skill, list_resources, read_details
+from kitbag.library.skills import Details, Skill, as_text, list_resources, read_details
 from kitbag.library.tool_names import parse_tools
 from kitbag.packing.catalog import budget_of, render_skills
 from kitbag.packing.delivery import deliver
+from kitbag.text.plain_head import Value
 from kitbag.text.source import SourceError, read_text
 from kitbag.text.tokens import estimate_tokens
 
@@ -41,7 +42,7 @@ def show_level(registry: Registry, skill: Skill, level: int, as_json: bool) -> N
     text = level_text(registry, skill, level)
     tokens = estimate_tokens(text)
     if as_json:
-        found = {"full_name": skill.full_name, "level": level, "tokens": tokens, "text": text}
+        found: dict[str, Any] = {"full_name": skill.full_name, "level": level, "tokens": tokens, "text": text}
         if level == 2:
             found["files"] = _files(skill)
         return output.as_json(found)
@@ -103,7 +104,6 @@ def show_card(registry: Registry, skill: Skill, as_json: bool) -> None:
     found = card(registry, skill)
     if as_json:
         return output.as_json(found)
-    tokens = found["tokens"]
     output.echo(output.style(output.clean(skill.full_name), "bold"))
     plain = ("version", "license", "compatibility", "model", "context", "agent", "paths", "author")
     output.fields(
@@ -121,10 +121,7 @@ def show_card(registry: Registry, skill: Skill, as_json: bool) -> None:
             ("path", output.short_path(skill.path)),
             ("shadows", ", ".join(output.short_path(path) for path in found["shadows"])),
             ("state", _axes(found)),
-            (
-                "cost",
-                f"{tokens['level_0']:,} tokens at start, {tokens['level_1']:,} when loaded, {tokens['level_2']:,} in files",
-            ),
+            ("cost", _cost(found["tokens"])),
         ]
     )
     if found["files"]:
@@ -139,8 +136,13 @@ def show_card(registry: Registry, skill: Skill, as_json: bool) -> None:
     return None
 
 
-def _words(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+def _words(value: Value) -> str:
+    return ", ".join(as_text(item) for item in value) if isinstance(value, list) else as_text(value)
+
+
+def _cost(tokens: dict[str, int]) -> str:
+    start, loaded, files = tokens["level_0"], tokens["level_1"], tokens["level_2"]
+    return f"{start:,} tokens at start, {loaded:,} when loaded, {files:,} in files"
 
 
 def _axes(found: dict[str, Any]) -> str:

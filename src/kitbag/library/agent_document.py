@@ -9,7 +9,7 @@ import re
 from typing import Final, NamedTuple, cast
 
 from kitbag.errors import Diagnostic, Severity
-from kitbag.library.fields import AGENT_SPELLINGS, KNOWN_FIELDS
+from kitbag.library.fields import AGENT_FIELDS, AGENT_SPELLINGS, KNOWN_FIELDS
 from kitbag.library.skills import as_text
 from kitbag.text.frontmatter import first_paragraph, line_of, read_body, read_head, read_metadata, split
 from kitbag.text.hidden import code_points, find_hidden, remove_hidden
@@ -24,11 +24,17 @@ _BLANK = frozenset(("", "null", "~"))
 _DOUBTFUL = frozenset(
     ("yaml-invalid", "yaml-limit", "yaml-recovered", "head-unclosed", "head-not-fields", "file-too-large")
 )
-_SPEAKS_OF_TOOLS = re.compile(r"(?i)\b(\w*tools|permissions?)[\"']?\s*[:=]")
+_SPEAKS_OF_TOOLS = re.compile(r"(?i)(?<![\w-])([\w-]{0,20}tools|permissions?)[\"']?\s*[:=]")
 _KEY_ENDS = re.compile(r"[={},]")
+
+
+def _collapse(key: str) -> str:
+    """One form for `max-turns`, `max_turns` and `maxTurns`."""
+    return key.lower().replace("-", "").replace("_", "")
+
+
 _COLLAPSED: Final = {
-    field: tuple(dict.fromkeys(_spelling.lower().replace("-", "").replace("_", "") for _spelling in spellings))
-    for field, spellings in AGENT_SPELLINGS.items()
+    field: tuple(dict.fromkeys(map(_collapse, spellings))) for field, spellings in AGENT_SPELLINGS.items()
 }
 
 
@@ -55,9 +61,9 @@ class Document:
         self.notes: list[Diagnostic] = []
         self.used: set[str] = set()
         self._head: tuple[str, int] | None = None
-        self._keys: dict[str, str] = {}
-        for key in metadata:
-            self._keys.setdefault(key.lower().replace("-", "").replace("_", ""), key)
+        self._keys: dict[str, list[str]] = {}
+        for key in sorted(metadata, key=lambda key: key not in AGENT_FIELDS):  # `name` before `Name`
+            self._keys.setdefault(_collapse(key), []).append(key)
 
     @property
     def is_data(self) -> bool:
@@ -95,7 +101,7 @@ class Document:
         return found[0] if found else _ABSENT
 
     def take_all(self, field: str) -> list[Taken]:
-        keys = [self._keys[key] for key in _COLLAPSED[field] if key in self._keys]
+        keys = [key for spelling in _COLLAPSED[field] for key in self._keys.get(spelling, ())]
         self.used.update(keys)
         return [Taken(key, self.metadata[key]) for key in keys]
 
@@ -147,7 +153,8 @@ class Document:
             return True
         head = text if self.is_data else split(text).head
         unclosed = any(note.code == "head-unclosed" for note in self.notes)
-        return bool(problems) or _SPEAKS_OF_TOOLS.search(text if unclosed or head is None else head) is not None
+        spoken_of = _SPEAKS_OF_TOOLS.findall(text if unclosed or head is None else head)
+        return bool(problems) or any(_collapse(key) not in self._keys for key in spoken_of)
 
 
 def is_data_file(path: str) -> bool:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _BLOCK = 512
 _MAX_HEADER = 64 * 1024
 """Of one tar entry's extended header; real ones have a few hundred bytes."""
-_MAX_HEADERS = MAX_ENTRIES * 4 * _BLOCK
+_HEADERS_PER_ENTRY = 6 * _BLOCK
 _MAX_TRAILER = 1 << 20
 _MAX_DIRECTORY = MAX_ENTRIES * 4096
 _XZ_MEMORY = 256 * 1024 * 1024
@@ -46,6 +46,9 @@ def unpack(archive: str, destination: str) -> None:
     if os.path.islink(destination) or (os.path.lexists(destination) and not _is_empty_directory(destination)):
         raise KitbagError(f"{destination} is there already", "choose a directory that does not exist yet")
     with _opened(archive) as file:
+        name = os.path.basename(archive)
+        # Read to the end once, so that a refusal comes before the first byte is written.
+        _read_into(file, Intake("", name))
         try:
             parent = os.path.dirname(destination)
             os.makedirs(parent, exist_ok=True)
@@ -53,7 +56,7 @@ def unpack(archive: str, destination: str) -> None:
         except OSError as error:
             raise cannot_write(destination, error) from error
         try:
-            _read_into(file, Intake(staging, os.path.basename(archive)))
+            _read_into(file, Intake(staging, name))
             os.chmod(staging, DIRECTORY_MODE)
             os.rename(staging, destination)
         except OSError as error:
@@ -99,6 +102,7 @@ def _read_into(file: IO[bytes], intake: Intake) -> None:
     import zipfile
     import zlib
 
+    file.seek(0)
     start = file.read(6)
     file.seek(0)
     try:
@@ -126,7 +130,6 @@ class _Directory:
         self._intake = intake
         self.seek = file.seek
         self.tell = file.tell
-        self.close = file.close
         self.seekable = file.seekable
 
     def read(self, size: int = -1, /) -> bytes:
@@ -150,7 +153,6 @@ def _unpack_zip(file: IO[bytes], intake: Intake) -> None:
 
     with zipfile.ZipFile(_Directory(file, intake)) as archive:
         wanted = [(info, *_zip_entry(info, intake)) for info in archive.infolist()]
-        # All names are good before the first byte is written.
         for info, relative, directory in wanted:
             if directory:
                 intake.make_directory(relative)
@@ -255,7 +257,8 @@ class _Forward:
             chunks.append(chunk)
             size -= len(chunk)
             self._position += len(chunk)
-        if self._position - self._intake.total > _MAX_HEADERS + 2 * _MAX_TRAILER:
+        allowed = 2 * _MAX_TRAILER + self._intake.entries * _HEADERS_PER_ENTRY
+        if self._position - self._intake.total > allowed:
             raise self._intake.refuse("(its headers)", "they are larger than a package needs")
         return b"".join(chunks)
 

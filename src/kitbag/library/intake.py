@@ -8,7 +8,7 @@ import os
 import re
 import stat
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from kitbag.errors import InvalidError, KitbagError
 from kitbag.text.hidden import code_points, find_hidden, for_terminal
@@ -29,7 +29,7 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
 class Intake:
-    """`root` is a directory of the caller's own that nobody else writes to."""
+    """`root` is a directory of the caller's own that nobody else writes to; without one nothing is written."""
 
     def __init__(self, root: str, origin: str) -> None:
         self.root = root
@@ -86,6 +86,8 @@ class Intake:
 
     def make_directory(self, relative: str) -> None:
         """With all directories above it."""
+        if not self.root:
+            return
         path = self.root
         try:
             for part in relative.split("/") if relative else ():
@@ -98,6 +100,10 @@ class Intake:
 
     def write_file(self, relative: str, executable: bool, read: Callable[[int], bytes]) -> None:
         """`read` answers up to that many bytes, none at the end; only what it really gives is counted."""
+        if not self.root:
+            for _ in self._counted(relative, read):
+                pass
+            return
         self.make_directory(os.path.dirname(relative))
         path = os.path.join(self.root, relative)
         try:
@@ -105,18 +111,22 @@ class Intake:
         except OSError as error:
             raise cannot_write(path, error) from error
         try:
-            size = 0
-            while chunk := read(_CHUNK):
-                size += len(chunk)
-                self.total += len(chunk)
-                if size > MAX_FILE:
-                    raise self.refuse(relative, f"larger than {MAX_FILE // 1_000_000} MB")
-                if self.total > MAX_TOTAL:
-                    raise self.refuse(relative, f"more than {MAX_TOTAL // 1_000_000} MB in total")
+            for chunk in self._counted(relative, read):
                 _write_all(descriptor, chunk, path)
             os.fchmod(descriptor, FILE_MODE | (stat.S_IXUSR if executable else 0))
         finally:
             os.close(descriptor)
+
+    def _counted(self, relative: str, read: Callable[[int], bytes]) -> Iterator[bytes]:
+        size = 0
+        while chunk := read(_CHUNK):
+            size += len(chunk)
+            self.total += len(chunk)
+            if size > MAX_FILE:
+                raise self.refuse(relative, f"larger than {MAX_FILE // 1_000_000} MB")
+            if self.total > MAX_TOTAL:
+                raise self.refuse(relative, f"more than {MAX_TOTAL // 1_000_000} MB in total")
+            yield chunk
 
 
 def wrong_with_name(relative: str) -> str:

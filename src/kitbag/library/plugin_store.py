@@ -170,7 +170,7 @@ def _target(lock: Lock, name: str, update: bool) -> str:
     if os.path.islink(path) or (os.path.lexists(path) and not os.path.isdir(path)):
         raise InvalidError(f"{path} is in the way: it is no directory", "remove it")
     if os.path.lexists(path) and not update:
-        raise UsageError(f"the plugin {name} is already installed", "update it instead, or remove it first")
+        raise UsageError(f"the plugin {name} is already installed", "add --update to replace it, or remove it first")
     return path
 
 

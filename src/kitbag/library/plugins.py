@@ -82,4 +82,6 @@ def roots_of(plugin: Plugin, rank: tuple[int, int]) -> list[Root]:
         ("agents", plugin.agent_paths),
         ("commands", plugin.command_paths),
     )
-    return [Root(path, kind, "plugin", "claude", rank, plugin.name) for kind, paths in kinds for path in paths]
+    return [
+        Root(path, kind, "plugin", "claude", rank, plugin.name, plugin.path) for kind, paths in kinds for path in paths
+    ]

@@ -328,6 +328,8 @@ class Registry:
 
     def refresh(self) -> list[Change]:
         """Looks at the disk again: at a turn's boundary. What was never asked for is not looked at."""
+        if self._skills is None:
+            return []
         before = self._snapshot()
         had_agents, had_personas = self._agents is not None, self._personas is not None
         self._skills = self._agents = self._personas = self._named_by_skills = None

@@ -170,14 +170,8 @@ def extra_roots(directory: str, kind: Kind, at: int = 0) -> list[Root]:
     directory = os.path.abspath(directory)
     base = at * 1000
     found: list[Root] = []
-    for offset, (folder, held, dialect) in enumerate(
-        (
-            (kind, kind, "kitbag"),
-            (f".kitbag/{kind}", kind, "kitbag"),
-            *_OTHER_TOOLS,
-            *_OTHER_TOOLS_IN_PROJECTS,
-        )
-    ):
+    own: tuple[tuple[str, Kind, Dialect], ...] = ((kind, kind, "kitbag"), (f".kitbag/{kind}", kind, "kitbag"))
+    for offset, (folder, held, dialect) in enumerate((*own, *_OTHER_TOOLS, *_OTHER_TOOLS_IN_PROJECTS)):
         path = os.path.join(directory, folder)
         if held == kind and os.path.isdir(path):
             found.append(Root(path, kind, "extra", dialect, (EXTRA_RANK, base + offset + 1)))

@@ -76,7 +76,9 @@ def read_skill(
     metadata = head.metadata
     problems: list[Problem] = [*head.problems] if head.problems else []
     written = None if flags & COMMAND else metadata.get("name")
-    if written == fallback_name and written.isascii() and written.replace("-", "").replace("_", "").isalnum():
+    if flags & COMMAND:
+        name = ":".join(usable_name(None, part)[0] for part in fallback_name.split(":"))
+    elif written == fallback_name and written.isascii() and written.replace("-", "").replace("_", "").isalnum():
         name = fallback_name
     else:
         name, wrong = usable_name(written, fallback_name)

@@ -90,6 +90,7 @@ class _Names:
         "dialect",
         "everything",
         "nothing",
+        "ordered",
         "unknown",
         "unreadable",
     )
@@ -101,6 +102,8 @@ class _Names:
         self.unknown: dict[str, None] = {}
         self.absent: dict[str, None] = {}
         self.everything = self.nothing = False
+        self.ordered = False
+        """The later entry counts, as in OpenCode's maps; otherwise what is denied stays denied."""
         self.unreadable = ""
         self.count = 0
 
@@ -111,6 +114,10 @@ class _Names:
         self.count += 1
         if self.count > _MOST:  # not cut off: what is denied may stand at the end
             self.unreadable = f"it has more than {_MOST} names"
+            return
+        if written == "*":
+            self.add_all(allow)
+            return
         name, opened, rest = written.partition("(")
         specifier = rest[:-1].strip() if rest.endswith(")") else ""
         plain = written.isprintable() and (specifier or not opened)
@@ -122,20 +129,23 @@ class _Names:
             self.absent[written[:80]] = None
         for tool in tools:
             rule = tool if not specifier or specifier == "*" else f"{tool}({specifier})"
-            if allow:
-                self.allowed[rule] = None
-                self.denied.pop(rule, None)
-            else:
-                self.denied[rule] = None
-                self.allowed.pop(rule, None)
+            kept, other = (self.allowed, self.denied) if allow else (self.denied, self.allowed)
+            kept[rule] = None
+            if self.ordered:
+                other.pop(rule, None)
 
     @property
     def understood(self) -> bool:
         return bool(self.allowed or self.denied or self.absent or self.everything or self.nothing)
 
     def add_all(self, allow: bool) -> None:
-        self.everything, self.nothing = allow, not allow
-        (self.denied if allow else self.allowed).clear()
+        if self.ordered:
+            self.everything, self.nothing = allow, not allow
+            (self.denied if allow else self.allowed).clear()
+        elif allow:
+            self.everything = True
+        else:
+            self.nothing = True
 
     def read(self, value: object, allow: bool, depth: int = 0) -> None:
         """Any written form of a list, wherever it stands."""
@@ -170,10 +180,7 @@ class _Names:
             self.unreadable = f"`{lower[:60]}` is prose"
             return
         for word in words:
-            if word == "*":
-                self.add_all(allow)
-            else:
-                self.add(word, allow)
+            self.add(word, allow)
 
     def _read_item(self, item: dict[object, object], allow: bool, depth: int) -> None:
         """A map inside a list: `{name: Read}`, `{Bash: [git *]}`, or a rule that YAML cut at its colon."""
@@ -291,6 +298,7 @@ def _read_lists(names: _Names, fields: dict[object, object], problems: list[Prob
 def _read_map(names: _Names, fields: dict[object, object], problems: list[Problem]) -> AccessMode:
     """Names to true or false, later ones count. To OpenCode what is not named is on, elsewhere it is off."""
     wanted = False
+    names.ordered = True
     for key, state in fields.items():
         on = _boolean(state)
         if on is None:
@@ -298,10 +306,7 @@ def _read_map(names: _Names, fields: dict[object, object], problems: list[Proble
             fix = "write `true` or `false` behind each tool"
             problems.append(Problem("warning", "tools-not-boolean", 0, what, fix))
         wanted = wanted or on is True
-        if key == "*":
-            names.add_all(on is True)
-        else:
-            names.add(str(key).strip(), on is True)
+        names.add(str(key).strip(), on is True)
     if names.everything:
         return "all"
     if names.nothing or not fields or (wanted and names.dialect != "opencode"):
@@ -335,7 +340,7 @@ def _settle(names: _Names, mode: AccessMode, value: object, problems: list[Probl
         problems.append(Problem("warning", "tools-all-denied", 0, what, "remove one from the denied tools"))
     if mode == "all" and names.denied:
         mode = "deny"
-    if hollow or mode == "none" or (names.nothing and mode == "deny"):
+    if hollow or mode == "none" or (names.nothing and (mode == "deny" or not names.ordered)):
         return access
     specifiers = tuple(
         rule for rule in rules if "(" in rule and (tool := rule.split("(", 1)[0]) in tools and tool not in rules

@@ -103,7 +103,10 @@ def _place(stack: list[_Open], node: Value, event: Any, problems: list[YamlProbl
     if isinstance(container, list):
         container.append(node)
     elif parent.key is None:
-        parent.key = node if isinstance(node, str) else str(node)
+        if not isinstance(node, str):
+            line = event.start_mark.line
+            raise YamlError(YamlProblem(line, "yaml-invalid", "a list or map stands where a key should", "quote the value"))
+        parent.key = node
     else:
         if parent.key in container:
             problems.append(

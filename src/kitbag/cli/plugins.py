@@ -1,0 +1,124 @@
+"""`kitbag plugins ...`: install from a local directory or archive, list, switch and remove."""
+
+from typing import Any
+
+import click
+
+from kitbag.cli import output
+from kitbag.cli.options import json_option
+from kitbag.library.plugin_manifest import Plugin
+from kitbag.library.plugins import installed
+from kitbag.library.scopes import find_places
+
+
+@click.group()
+def command() -> None:
+    """Install, list, switch and remove plugins."""
+
+
+def _home() -> str:
+    return find_places().kitbag_home
+
+
+@command.command("list")
+@json_option
+def list_(as_json: bool) -> None:
+    """Installed plugins, and what each brings."""
+    plugins, diagnostics = installed(_home())
+    if as_json:
+        return output.as_json([plugin.to_json() for plugin in plugins])
+    output.table(
+        ("NAME", "VERSION", "ENABLED", "NOT RUN", "DESCRIPTION"),
+        [
+            (p.name, p.version, "yes" if p.enabled else "no", ", ".join(p.brings), p.description or p.display_name)
+            for p in plugins
+        ],
+    )
+    output.footer("plugin", len(plugins), 0, sum(d.severity != "info" for d in diagnostics))
+    return None
+
+
+@command.command()
+@click.argument("source", metavar="DIRECTORY_OR_ARCHIVE")
+@click.option("--plugin", metavar="NAME", help="Which one, when the source is a marketplace.")
+@click.option("--update", is_flag=True, help="Replace the installed one of that name.")
+@json_option
+def install(source: str, plugin: str | None, update: bool, as_json: bool) -> None:
+    """Install a plugin; nothing of it is run. From a directory, .zip or .tar(.gz, .bz2, .xz)."""
+    from kitbag.library.plugin_store import install as install_plugin
+
+    result = install_plugin(source, _home(), plugin=plugin, update=update)
+    changed = [{"sign": change.mark, "path": change.path} for change in result.changed]
+    if as_json:
+        problems = [output.diagnostic_json(d) for d in result.diagnostics]
+        return output.as_json({**result.plugin.to_json(), "updated": result.updated, "changed": changed, "problems": problems})
+    done = "updated" if result.updated else "installed"
+    name = output.clean(result.plugin.name)
+    output.echo(f"{done} {name} {output.clean(result.plugin.version)}".rstrip() + f": {_contents(result.plugin)}")
+    if result.plugin.brings:
+        output.echo(f"  it also brings {', '.join(result.plugin.brings)}, which Kitbag does not run")
+    for diagnostic in result.diagnostics:
+        for line in output.diagnostic_lines(diagnostic):
+            output.remark(line)
+    if changed and not result.plugin.enabled:
+        output.echo("  what can act has changed, so it is disabled until you have looked:")
+        for change in changed:
+            output.echo(f"    {change['sign']} {output.clean(str(change['path']))}")
+        output.echo(f"  kitbag plugins enable {name} --accept-changes")
+    elif not result.plugin.enabled:
+        output.echo(f"  it is disabled: kitbag plugins enable {name}")
+    return None
+
+
+def _contents(plugin: Plugin) -> str:
+    """`2 skills, 1 agent`, counted as they will be listed."""
+    from kitbag.library.index import scan_with_memory
+    from kitbag.library.item_files import agent_files
+    from kitbag.library.plugins import roots_of
+
+    counts = {"skill": 0, "agent": 0, "command": 0}
+    for root in roots_of(plugin, (0, 0)):
+        if root.kind == "agents":
+            counts["agent"] += len(agent_files(root, []))
+        else:
+            for skill in scan_with_memory(root, None).scan.skills:
+                counts[skill.kind] += 1
+    return ", ".join(output.count(number, noun) for noun, number in counts.items() if number) or "nothing that Kitbag reads"
+
+
+@command.command()
+@click.argument("name")
+@click.option("--accept-changes", is_flag=True, help="You have looked at what changed since it was installed.")
+@json_option
+def enable(name: str, accept_changes: bool, as_json: bool) -> None:
+    """Use a plugin's skills, agents and commands again."""
+    from kitbag.library.plugin_store import set_enabled
+
+    _say(set_enabled(_home(), name, True, accept=accept_changes), "enabled", as_json)
+
+
+@command.command()
+@click.argument("name")
+@json_option
+def disable(name: str, as_json: bool) -> None:
+    """Keep a plugin but use nothing of it."""
+    from kitbag.library.plugin_store import set_enabled
+
+    _say(set_enabled(_home(), name, False), "disabled", as_json)
+
+
+@command.command()
+@click.argument("name")
+@json_option
+def remove(name: str, as_json: bool) -> None:
+    """Delete a plugin."""
+    from kitbag.library.plugin_store import remove as remove_plugin
+
+    remove_plugin(_home(), name)
+    if as_json:
+        return output.as_json({"name": name, "removed": True})
+    return output.echo(f"removed {output.clean(name)}")
+
+
+def _say(plugin: Plugin, done: str, as_json: bool) -> Any:
+    return output.as_json(plugin.to_json()) if as_json else output.echo(f"{done} {output.clean(plugin.name)}")

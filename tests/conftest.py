@@ -1,0 +1,75 @@
+"""What many tests share: a world of its own for each test, and the real program run in it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kitbag.library.registry import Registry
+from kitbag.library.scopes import Places
+
+TEST_TIMEOUT = 60
+
+
+class World:
+    """A home, a workspace that is a git repository, and a place outside both."""
+
+    def __init__(self, base: Path) -> None:
+        self.home = base / "home"
+        self.workspace = base / "workspace"
+        self.outside = base / "outside"
+        self.canary = base / "canary"
+        for directory in (self.home, self.workspace, self.outside):
+            directory.mkdir()
+        (self.workspace / ".git").mkdir()
+        self.env = {key: value for key, value in os.environ.items() if not key.startswith("KITBAG")}
+        self.env |= {"HOME": str(self.home), "CANARY": str(self.canary), "NO_COLOR": "1", "COLUMNS": "100"}
+
+    def write(self, path: str, text: str | bytes, base: Path | None = None) -> Path:
+        """A file below the workspace, or below the home when the path starts with `~/`."""
+        target = self.home / path[2:] if path.startswith("~/") else (base or self.workspace) / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(text.encode() if isinstance(text, str) else text)
+        return target
+
+    def skill(self, folder: str, name: str, description: str = "Does a thing.", body: str = "Do it.", **more: str) -> Path:
+        """A skill directory, e.g. skill(".kitbag/skills", "deploy")."""
+        fields = "".join(f"{key.replace('_', '-')}: {value}\n" for key, value in more.items())
+        text = f"---\nname: {name}\ndescription: {description}\n{fields}---\n{body}\n"
+        return self.write(f"{folder}/{name}/SKILL.md", text)
+
+    def places(self, cwd: Path | None = None) -> Places:
+        here = str(cwd or self.workspace)
+        return Places(here, str(self.home), str(self.home / ".kitbag"), (here,))
+
+    def registry(self, **options: Any) -> Registry:
+        return Registry(self.places(), **options)
+
+    def run(self, *arguments: str, cwd: Path | None = None, stdin: str = "") -> "subprocess.CompletedProcess[str]":
+        """The real program in a process of its own."""
+        return subprocess.run(
+            [sys.executable, "-m", "kitbag", *arguments],
+            cwd=cwd or self.workspace,
+            env=self.env,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=TEST_TIMEOUT,
+        )
+
+    def ok(self, *arguments: str, cwd: Path | None = None) -> str:
+        done = self.run(*arguments, cwd=cwd)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def json(self, *arguments: str, cwd: Path | None = None) -> Any:
+        return json.loads(self.ok(*arguments, "--json", cwd=cwd))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
