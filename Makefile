@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check lint types layers bench clean help
+.PHONY: run test check lint types layers bench docs clean help
 
 help:
 	@echo "make run     show a sample workspace: list, inspect and check its skills and agents"
@@ -36,6 +36,9 @@ types: $(VENV)/.ready
 
 layers: $(VENV)/.ready
 	$(BIN)/lint-imports --no-cache
+
+docs: $(VENV)/.ready
+	$(BIN)/python docs/generate.py
 
 bench: $(VENV)/.ready
 	$(BIN)/python bench/scan.py

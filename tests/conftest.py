@@ -36,7 +36,9 @@ class World:
         target.write_bytes(text.encode() if isinstance(text, str) else text)
         return target
 
-    def skill(self, folder: str, name: str, description: str = "Does a thing.", body: str = "Do it.", **more: str) -> Path:
+    def skill(
+        self, folder: str, name: str, description: str = "Does a thing.", body: str = "Do it.", **more: str
+    ) -> Path:
         """A skill directory, e.g. skill(".kitbag/skills", "deploy")."""
         fields = "".join(f"{key.replace('_', '-')}: {value}\n" for key, value in more.items())
         text = f"---\nname: {name}\ndescription: {description}\n{fields}---\n{body}\n"

@@ -1,4 +1,4 @@
-"""Settings with their source: defaults, then the project's file, then the user's.
+"""Settings with their source: defaults, then the user's file, then the project's, the closest last.
 
 Two TOML files, `.kitbag/settings.toml` in a project and `settings.toml` in the Kitbag home. A project
 can choose and tighten, never loosen: what only the user may set is ignored there, with a diagnostic.
@@ -63,7 +63,7 @@ class Settings:
         self.diagnostics: list[Diagnostic] = []
         self._values: dict[str, Sourced] = {}
         self._states: dict[str, dict[str, Sourced]] = {group: {} for group in GROUPS}
-        for path in (*reversed(project_files), user_file):
+        for path in (user_file, *reversed(project_files)):
             if os.path.isfile(path):
                 self._read(path, is_user=path == user_file)
 

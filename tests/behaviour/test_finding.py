@@ -131,7 +131,9 @@ def test_every_tool_s_own_folders_are_read(world: World) -> None:
         world.write(f"{folder}/{name}.md", agent.format(name))
     world.write(".github/agents/docs.agent.md", "---\nname: Docs\ndescription: an agent of Copilot\n---\nWork.\n")
     for folder in (".opencode/agent", ".opencode/agents"):
-        world.write(f"{folder}/oc-{folder[-1]}.md", "---\ndescription: an agent of OpenCode\nmode: subagent\n---\nWork.\n")
+        world.write(
+            f"{folder}/oc-{folder[-1]}.md", "---\ndescription: an agent of OpenCode\nmode: subagent\n---\nWork.\n"
+        )
     toml = 'name = "cx"\ndescription = "an agent of Codex"\ndeveloper_instructions = "Work."\n'
     world.write(".codex/agents/cx.toml", toml)
     world.write(".claude/commands/gsd/plan.md", "Plan it.\n")

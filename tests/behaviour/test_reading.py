@@ -114,7 +114,9 @@ def test_permission_modes_in_all_their_spellings(world: World, folder: str, writ
 
 def test_listings_have_the_promised_keys(world: World) -> None:
     world.skill(".kitbag/skills", "x")
-    world.write(".claude/agents/a.md", "---\nname: a\ndescription: d\ntools: Read, Bash(git log:*)\nskills: x, y\n---\n")
+    world.write(
+        ".claude/agents/a.md", "---\nname: a\ndescription: d\ntools: Read, Bash(git log:*)\nskills: x, y\n---\n"
+    )
     skill = next(item for item in world.json("skills", "list") if item["name"] == "x")
     assert {"name", "full_name", "description", "scope", "path"} <= set(skill)
     agent = next(item for item in world.json("agents", "list") if item["name"] == "a")
@@ -122,7 +124,9 @@ def test_listings_have_the_promised_keys(world: World) -> None:
     assert promised | {"tools", "skills"} <= set(agent)
     assert agent["skills"] == ["x", "y"]
     assert agent["tools"]["names"] == ["Read", "Bash"]
-    assert agent["tools"]["specifiers"] == ["Read", "Bash(git log:*)"] or "Bash(git log:*)" in agent["tools"]["specifiers"]
+    assert (
+        agent["tools"]["specifiers"] == ["Read", "Bash(git log:*)"] or "Bash(git log:*)" in agent["tools"]["specifiers"]
+    )
 
 
 def test_names_that_lead_nowhere_are_warned_about(world: World) -> None:
@@ -152,7 +156,9 @@ def test_index_writes_a_manifest_that_is_read_back(world: World) -> None:
 
 def test_a_team_s_skills_and_agents_are_seen_by_its_personas_only(world: World) -> None:
     team = ".kitbag/skills/shop"
-    world.write(f"{team}/_persona_dev.yaml", "name: dev\nskills: [build]\non_demand_skills: [profile]\nsubagents: [checker]\n")
+    world.write(
+        f"{team}/_persona_dev.yaml", "name: dev\nskills: [build]\non_demand_skills: [profile]\nsubagents: [checker]\n"
+    )
     world.write(f"{team}/_persona_ops.yaml", "name: ops\n")
     for place, name in (("core", "base"), ("dev", "build"), ("dev", "profile"), ("ops", "page")):
         world.write(f"{team}/{place}/{name}.md", f"---\nname: {name}\ndescription: d\n---\n{name} body\n")
@@ -161,7 +167,9 @@ def test_a_team_s_skills_and_agents_are_seen_by_its_personas_only(world: World) 
 
     def seen(*options: str) -> set[str]:
         skills = {item["full_name"] for item in world.json("skills", "list", *options) if item["team"]}
-        agents = {item["full_name"] for item in world.json("agents", "list", *options) if item["full_name"][:5] == "shop/"}
+        agents = {
+            item["full_name"] for item in world.json("agents", "list", *options) if item["full_name"][:5] == "shop/"
+        }
         return skills | agents
 
     assert seen() == set()
@@ -170,7 +178,9 @@ def test_a_team_s_skills_and_agents_are_seen_by_its_personas_only(world: World) 
     assert "build body" in world.ok("skills", "show", "shop/build", "--level", "1")
     assert world.run("skills", "show", "build", "--level", "1").returncode == 4
     assert world.run("skills", "show", "shop/page", "--level", "1", "--persona", "dev").returncode == 6
-    assert [hit["full_name"] for hit in world.json("skills", "search", "profile", "--persona", "dev")] == ["shop/profile"]
+    assert [hit["full_name"] for hit in world.json("skills", "search", "profile", "--persona", "dev")] == [
+        "shop/profile"
+    ]
     assert world.json("skills", "search", "profile") == []
 
 
@@ -184,5 +194,10 @@ def test_a_change_is_seen_at_the_next_turn_without_a_restart(world: World) -> No
     gone.unlink()
     world.skill(".claude/skills", "fresh")
     world.write(".claude/agents/a.md", "---\nname: a\ndescription: d\n---\n")
-    assert [str(change) for change in registry.refresh()] == ["+ agent a", "+ skill fresh", "- skill gone", "~ skill kept"]
+    assert [str(change) for change in registry.refresh()] == [
+        "+ agent a",
+        "+ skill fresh",
+        "- skill gone",
+        "~ skill kept",
+    ]
     assert registry.refresh() == []

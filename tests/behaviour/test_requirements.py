@@ -44,6 +44,9 @@ def test_every_test_of_behaviour_is_on_the_list() -> None:
     here = TESTS / "behaviour"
     own = Path(__file__).name
     written = {
-        f"behaviour/{path.name}::{name}" for path in here.glob("test_*.py") if path.name != own for name in tests_in(path)
+        f"behaviour/{path.name}::{name}"
+        for path in here.glob("test_*.py")
+        if path.name != own
+        for name in tests_in(path)
     }
     assert written <= named, f"not on the list: {sorted(written - named)}"

@@ -3,21 +3,38 @@
 import os
 import sys
 
+INTERRUPTED = 130
+
 
 def main() -> None:
-    from kitbag.cli.root import cli
-    from kitbag.errors import KitbagError
-
     try:
-        cli.main(prog_name="kitbag", standalone_mode=True)
-    except KitbagError as error:
-        from kitbag.cli.output import fail
-
-        fail(error)
-        sys.exit(error.exit_code)
+        sys.exit(_run())
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         # The reader has gone (`| head`): leave quietly, and keep Python from complaining at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+
+
+def _run() -> int:
+    from click.exceptions import Abort, ClickException, Exit
+
+    from kitbag.cli.root import cli
+    from kitbag.errors import KitbagError
+
+    try:
+        cli.main(prog_name="kitbag", standalone_mode=False)
+    except KitbagError as error:
+        from kitbag.cli.output import fail
+
+        fail(error)
+        return error.exit_code
+    except ClickException as error:
+        error.show()
+        return error.exit_code
+    except Abort:
+        return INTERRUPTED
+    except Exit as leave:
+        return leave.exit_code
+    return 0

@@ -75,12 +75,23 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     widths = [max(width_of(row[at]) for row in [headers, *cells]) for at in range(len(headers))]
     screen = terminal_width()
     if screen is not None:
-        widths = [min(width, 40) for width in widths[:-1]] + widths[-1:]
+        _narrow(widths, screen)
     left = sum(widths[:-1]) + 2 * (len(widths) - 1)
-    last = max(screen - left, 20) if screen is not None else None
+    last = max(screen - left, 1) if screen is not None else None
     echo(style(_row(headers, widths, last), "bold"))
     for row in cells:
         echo(_row(row, widths, last))
+
+
+def _narrow(widths: list[int], screen: int) -> None:
+    """Takes from the widest columns until the last one, which says most, has a third of the screen."""
+    wanted = min(widths[-1], screen // 3)
+    while sum(widths[:-1]) + 2 * (len(widths) - 1) + wanted > screen:
+        # The first column is the name, which is needed whole to be used.
+        widest = max(range(len(widths) - 1), key=lambda at: widths[at] - (30 if at == 0 else 0))
+        if widths[widest] <= 6:
+            return
+        widths[widest] -= 1
 
 
 def _row(row: Sequence[str], widths: Sequence[int], last: int | None) -> str:

@@ -51,7 +51,9 @@ def install(source: str, plugin: str | None, update: bool, as_json: bool) -> Non
     changed = [{"sign": change.mark, "path": change.path} for change in result.changed]
     if as_json:
         problems = [output.diagnostic_json(d) for d in result.diagnostics]
-        return output.as_json({**result.plugin.to_json(), "updated": result.updated, "changed": changed, "problems": problems})
+        return output.as_json(
+            {**result.plugin.to_json(), "updated": result.updated, "changed": changed, "problems": problems}
+        )
     done = "updated" if result.updated else "installed"
     name = output.clean(result.plugin.name)
     output.echo(f"{done} {name} {output.clean(result.plugin.version)}".rstrip() + f": {_contents(result.plugin)}")
@@ -83,7 +85,10 @@ def _contents(plugin: Plugin) -> str:
         else:
             for skill in scan_with_memory(root, None).scan.skills:
                 counts[skill.kind] += 1
-    return ", ".join(output.count(number, noun) for noun, number in counts.items() if number) or "nothing that Kitbag reads"
+    return (
+        ", ".join(output.count(number, noun) for noun, number in counts.items() if number)
+        or "nothing that Kitbag reads"
+    )
 
 
 @command.command()

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from kitbag.errors import Diagnostic, Severity
 from kitbag.library.ignored import IgnoreRules
+from kitbag.library.names import usable_name
 from kitbag.library.scopes import Root
 from kitbag.library.skills import COMMAND, FLAT, Skill, read_skill
 
@@ -20,8 +21,9 @@ _NEVER = frozenset(
 )
 _DOCUMENTS = frozenset(("readme.md", "changelog.md", "license.md", "contributing.md", "claude.md", "agents.md"))
 
-FolderStamp = tuple[int, int, int] | None
-"""mtime, ctime, inode of a folder that was listed; None for a file that was looked for and not there."""
+FolderStamp = tuple[int, ...] | None
+"""mtime, ctime, inode of a folder that was listed, or of a file beside the skills that has a say; (inode,) where
+only its presence has; None for a file that was looked for and not there."""
 
 
 class Side(NamedTuple):
@@ -49,9 +51,15 @@ Reader = Callable[[Root, str, str, str, str, str, int], tuple[Skill | None, list
 """read_skill, or one that knows earlier answers."""
 
 
-def scan_root(root: Root, reader: Reader = read_skill, teams: frozenset[str] = frozenset()) -> Scan:
+def scan_root(
+    root: Root, reader: Reader = read_skill, teams: frozenset[str] = frozenset(), most: int = MAX_DIRECTORIES
+) -> Scan:
     """`teams` names folders that are teams though nothing in them says so."""
-    return _Walk(root, reader, teams).run()
+    return _Walk(root, reader, teams, most).run()
+
+
+def _stamp(status: os.stat_result) -> FolderStamp:
+    return (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 class _Folder(NamedTuple):
@@ -64,10 +72,11 @@ class _Folder(NamedTuple):
 
 
 class _Walk:
-    def __init__(self, root: Root, reader: Reader, teams: frozenset[str]) -> None:
+    def __init__(self, root: Root, reader: Reader, teams: frozenset[str], most: int) -> None:
         self.root = root
         self.reader = reader
         self.teams = teams
+        self.most = most
         self.skills: list[Skill] = []
         self.sides: list[Side] = []
         self.folders: dict[str, FolderStamp] = {}
@@ -75,6 +84,7 @@ class _Walk:
         self.settled = True
         self.visited: set[str] = set()
         self.links: list[_Folder] = []
+        self.following = False
         self.count = 0
         self.too_deep = False
         self.ignored: IgnoreRules | None = None
@@ -85,16 +95,34 @@ class _Walk:
         if self.root.kind == "skills" and self._skill_here(start):
             pending = []
         self._walk(pending)
+        if start.path != self.root.path:
+            self._watch(self.root.path)
         while self.links:
             # Links come last, so that a link to a directory that is there anyway adds nothing.
-            links, self.links = self.links, []
+            links, self.links = sorted(self.links), []
+            self.following = True
             for link in links:
-                real = os.path.realpath(link.path)
-                if real in self.visited:
-                    continue
-                self._walk([link._replace(path=real)] if not self._skill_here(link) else [])
+                self._follow(link)
         self.skills.sort(key=lambda skill: (skill.full_name.lower(), skill.location.count("/"), skill.location))
         return Scan(self.root, self.skills, self.sides, self.folders, self.diagnostics, self.settled)
+
+    def _follow(self, link: _Folder) -> None:
+        real = os.path.realpath(link.path)
+        self._watch(link.path)
+        if real in self.visited or (self.root.kind == "skills" and self._skill_here(link)):
+            return
+        self._walk([self._grouped(link._replace(path=real))])
+
+    def _watch(self, path: str) -> None:
+        """What this leads to has a say, though it is not listed under this path."""
+        try:
+            self.folders[path] = _stamp(os.stat(path))
+        except OSError:
+            self.settled = False
+
+    def _grouped(self, child: _Folder) -> _Folder:
+        """A folder of a team's folder is a group: core, or a persona's."""
+        return child._replace(group=os.path.basename(child.relative)) if child.team and not child.group else child
 
     def _walk(self, pending: list[_Folder]) -> None:
         """Breadth first, so that the shallowest of two equal names is met first."""
@@ -106,7 +134,8 @@ class _Walk:
 
     def _skill_here(self, folder: _Folder) -> bool:
         """Reads the folder's SKILL.md if it has one."""
-        self.count += 1
+        if self.following and folder.path in self.visited:
+            return True
         path = folder.path + "/SKILL.md"
         relative = folder.relative + "/SKILL.md" if folder.relative else "SKILL.md"
         name = os.path.basename(folder.path)
@@ -148,8 +177,10 @@ class _Walk:
                 "make it readable: chmod u+rx",
             )
             return []
-        self.folders[folder.path] = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+        self.folders[folder.path] = _stamp(status)
         if folder.depth and any(entry.name == "pyvenv.cfg" for entry in entries):
+            return []
+        if folder.depth and self.root.kind == "skills" and self._other_spelling(folder, entries):
             return []
         if self.root.kind == "commands":
             self._read_flat(folder, entries, COMMAND)
@@ -166,31 +197,32 @@ class _Walk:
                 continue
             link = entry.is_symlink()
             if link:
-                if not self._link_to_directory(entry, folder):
+                if not self._link_to_directory(entry):
                     continue
             elif not entry.is_dir(follow_symlinks=False):
-                if name.lower() == "skill.md" and skills and folder.depth:
-                    self._other_spelling(folder, name)
                 continue
-            if self.count >= MAX_DIRECTORIES:
+            if self.count >= self.most:
                 self._limit_reached()
                 return []
+            self.count += 1
             relative = f"{folder.relative}/{name}" if folder.relative else name
             child = _Folder(entry.path, relative, folder.depth + 1, folder.team, folder.group, link)
             if link:
                 self.links.append(child)
             elif not skills or not self._skill_here(child):
-                below.append(child._replace(group=name) if folder.team and not folder.group else child)
+                below.append(self._grouped(child))
         return [child for child in below if self._goes_deeper(child)]
 
-    def _link_to_directory(self, entry: "os.DirEntry[str]", folder: _Folder) -> bool:
+    def _link_to_directory(self, entry: "os.DirEntry[str]") -> bool:
         try:
             if entry.is_dir():
                 return True
             broken = not os.path.exists(entry.path)
         except OSError:
             broken = True
-        if broken:
+        if not broken:
+            self._watch(entry.path)
+        else:
             self.settled = False
             what = "a symbolic link that leads nowhere"
             self._note("warning", "broken-link", entry.path, what, "remove it, or restore what it points to")
@@ -206,7 +238,7 @@ class _Walk:
         if self.root.scope != "project" or child.team:
             return True
         if self.ignored is None:
-            self.ignored = IgnoreRules(self.root.path)
+            self.ignored = IgnoreRules(os.path.realpath(self.root.path))
             for path, stamp in self.ignored.files.items():
                 self.folders[path] = stamp
         if self.ignored.matches(child.path):
@@ -216,31 +248,29 @@ class _Walk:
         return True
 
     def _limit_reached(self) -> None:
-        if self.count == MAX_DIRECTORIES:
+        if self.count == self.most:
             self.count += 1
-            what = f"more than {MAX_DIRECTORIES} directories; the rest is not searched"
-            self._note(
-                "error",
-                "too-many-directories",
-                self.root.path,
-                what,
-                "split the root, or remove what is not a skill",
-            )
+            what = f"more than {self.most} directories; the rest is not searched"
+            fix = "split the root, or remove what is not a skill"
+            self._note("error", "too-many-directories", self.root.path, what, fix)
 
-    def _other_spelling(self, folder: _Folder, name: str) -> None:
-        """`skill.md` where SKILL.md is missing."""
+    def _other_spelling(self, folder: _Folder, entries: list["os.DirEntry[str]"]) -> bool:
+        """`skill.md` where SKILL.md is missing: the folder is a skill all the same."""
+        name = min((entry.name for entry in entries if entry.name.lower() == "skill.md"), default="")
+        if not name or name == "SKILL.md":  # a broken link
+            return False
         path = f"{folder.path}/{name}"
-        if os.path.islink(path) and not os.path.exists(path):
-            return
-        relative = f"{folder.relative}/{name}"
-        basename = os.path.basename(folder.path)
+        basename = os.path.basename(folder.relative)
         try:
-            skill, diagnostics = self.reader(self.root, relative, path, basename, folder.team, folder.group, 0)
+            skill, diagnostics = self.reader(
+                self.root, f"{folder.relative}/{name}", path, basename, folder.team, folder.group, 0
+            )
         except OSError:
-            return
-        self._keep(skill, diagnostics)
-        if name != "SKILL.md":
-            self._note("info", "file-spelling", path, f"named {name}", "rename it to SKILL.md: other tools need that")
+            return False
+        fix = "rename it to SKILL.md: other tools need that"
+        spelling = Diagnostic("info", "file-spelling", path, 0, f"named {name}", fix)
+        self._keep(skill, [*(known for known in diagnostics if known != spelling), spelling])
+        return True
 
     def _team_files(self, folder: _Folder, entries: list["os.DirEntry[str]"]) -> _Folder:
         """Personas, subagents and flat skills; answers the folder with its team set if it is one."""
@@ -248,7 +278,7 @@ class _Walk:
         names = {entry.name for entry in entries}
         marked = personas or "_team.md" in names or "_subagents" in names or folder.relative in self.teams
         if folder.depth == 1 and marked:
-            folder = folder._replace(team=os.path.basename(folder.relative))
+            folder = folder._replace(team=usable_name(None, os.path.basename(folder.relative))[0])
             if "_team.md" in names:
                 self.sides.append(Side("team", f"{folder.relative}/_team.md", folder.team, ""))
         prefix = f"{folder.relative}/" if folder.relative else ""
@@ -271,7 +301,7 @@ class _Walk:
         except OSError:
             self.settled = False
             return
-        self.folders[path] = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+        self.folders[path] = _stamp(status)
         prefix = f"{folder.relative}/{name}" if folder.relative else name
         wanted = (".yaml", ".yml", ".md") if kind == "subagent" else (".yaml", ".yml")
         for file in files:
@@ -294,4 +324,6 @@ class _Walk:
             except OSError:
                 self.settled = False
                 continue
+            if skill is None and not diagnostics:
+                self._watch(entry.path)  # no head yet; with one it would be a skill
             self._keep(skill, diagnostics)

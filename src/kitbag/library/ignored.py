@@ -5,50 +5,83 @@ still theirs. Nothing is ignored when the root itself is. Used by discover; read
 """
 
 import os
+import re
 from typing import Any
+
+_MOST_LINES = 2_000
+_MOST_STARS = 3
 
 
 class IgnoreRules:
+    """`root` is a real path, as are those it is asked about."""
+
     def __init__(self, root: str) -> None:
-        self.files: dict[str, tuple[int, int, int] | None] = {}
-        """The .gitignore files that were looked for, with their stamps."""
+        self.files: dict[str, tuple[int, ...] | None] = {}
+        """The .gitignore files that were looked for with their stamps, and where a repository was looked for."""
         self._specs: list[tuple[str, Any]] = []
         directory = root
         while True:
             self._add(directory)
-            if os.path.lexists(os.path.join(directory, ".git")):
+            if self._is_repository(directory):
                 break
             parent = os.path.dirname(directory)
             if parent == directory:
                 self._specs = []  # no repository: no rules
                 break
             directory = parent
-        if self._matches(root):
+        if self.matches(root):
             self._specs = []
+
+    def _is_repository(self, directory: str) -> bool:
+        path = os.path.join(directory, ".git")
+        try:
+            self.files[path] = (os.stat(path).st_ino,)
+        except OSError:
+            self.files[path] = None
+            return False
+        return True
 
     def _add(self, directory: str) -> None:
         path = os.path.join(directory, ".gitignore")
         try:
             status = os.stat(path)
+            self.files[path] = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
             if status.st_size > 1 << 20 or status.st_mode & 0o170000 != 0o100000:
                 return
             with open(path, encoding="utf-8", errors="replace") as file:
                 lines = file.read().splitlines()
         except OSError:
-            self.files[path] = None
+            self.files.setdefault(path, None)
             return
-        self.files[path] = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
         if any(line.strip() and line[0] != "#" for line in lines):
-            from pathspec import GitIgnoreSpec
-
-            self._specs.append((directory, GitIgnoreSpec.from_lines(lines)))
-
-    def _matches(self, path: str) -> bool:
-        return any(
-            spec.match_file(os.path.relpath(path, directory) + "/")
-            for directory, spec in self._specs
-            if path != directory and path.startswith(directory + os.sep)
-        )
+            self._specs.append((directory, _compile(lines)))
 
     def matches(self, folder: str) -> bool:
-        return self._matches(folder)
+        """The closest .gitignore that speaks of the folder decides."""
+        for directory, spec in self._specs:
+            if folder != directory and folder.startswith(directory.rstrip(os.sep) + os.sep):
+                verdict = spec.check_file(os.path.relpath(folder, directory) + "/").include
+                if verdict is not None:
+                    return verdict
+        return False
+
+
+def _compile(lines: list[str]) -> Any:
+    import warnings
+
+    from pathspec import GitIgnoreSpec
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return GitIgnoreSpec.from_lines(line for line in lines[:_MOST_LINES] if _is_pattern(GitIgnoreSpec, line))
+
+
+def _is_pattern(spec: Any, line: str) -> bool:
+    """Not what is malformed, nor what takes for ever to match."""
+    if line.count("**") > _MOST_STARS or any(part.count("*") > _MOST_STARS for part in line.split("/")):
+        return False
+    try:
+        spec.from_lines([line])
+    except (ValueError, re.error):
+        return False
+    return True

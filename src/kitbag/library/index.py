@@ -14,7 +14,7 @@ import zlib
 from array import array
 from itertools import repeat
 from operator import attrgetter, itemgetter
-from typing import Any
+from typing import Any, cast
 
 from kitbag.errors import Diagnostic
 from kitbag.library.discover import Scan, Side, scan_root
@@ -50,7 +50,7 @@ class Remembered:
 def scan_with_memory(root: Root, before: Remembered | None, teams: frozenset[str] = frozenset()) -> Remembered:
     """A scan that gives the same answer as a fresh one, and reads only what is not proven unchanged."""
     started = time.time_ns()
-    if before is None:
+    if before is None or os.path.realpath(root.path) not in before.scan.folders:
         return Remembered(scan_root(root, teams=teams), started, teams)
     if before.teams == teams and _unchanged(before):
         return before
@@ -70,7 +70,8 @@ def _unchanged(before: Remembered) -> bool:
             if stamp is None:
                 continue
             return False
-        if stamp != (status.st_mtime_ns, status.st_ctime_ns, status.st_ino) or stamp[1] > trusted:
+        same = stamp == (status.st_mtime_ns, status.st_ctime_ns, status.st_ino) and status.st_ctime_ns <= trusted
+        if not same and stamp != (status.st_ino,):
             return False
     # All in C, since this is most of what a warm start does: 10,000 files, 10,000 calls of stat.
     stamps = [skill.stamp for skill in scan.skills]
@@ -114,8 +115,8 @@ def index_path(home: str, root: Root) -> str:
     return os.path.join(home, "cache", name)
 
 
-def _identity(root: Root) -> tuple[str, str, str]:
-    return (root.path, root.kind, root.plugin)
+def _identity(root: Root) -> tuple[str, ...]:
+    return (root.path, root.kind, root.scope, root.plugin)
 
 
 def load(home: str, root: Root) -> Remembered | None:
@@ -133,7 +134,7 @@ def load(home: str, root: Root) -> Remembered | None:
     if len(payload) != size or zlib.crc32(payload) != check:
         return None
     try:
-        identity, scanned_at, settled, teams, columns, sides, folders, diagnostics = marshal.loads(payload)
+        identity, scanned_at, settled, teams, columns, sides, folders, diagnostics = marshal.loads(payload)  # noqa: S302
     except (ValueError, EOFError, TypeError):
         return None
     if identity != _identity(root):
@@ -148,7 +149,10 @@ def load(home: str, root: Root) -> Remembered | None:
 def save(home: str, remembered: Remembered) -> None:
     """Best effort: without an index everything works, only slower."""
     scan = remembered.scan
-    columns = _pack(scan.skills)
+    try:
+        columns = _pack(scan.skills)
+    except OverflowError:  # a time beyond the year 2262
+        return
     if columns is None:
         return
     payload = marshal.dumps(
@@ -188,7 +192,7 @@ def _pack(skills: list[Skill]) -> tuple[Any, ...] | None:
     texts: list[str] = []
     for field in _TEXTS:
         at = Skill._fields.index(field)
-        column = [skill[at] for skill in skills]
+        column = [cast("str", skill[at]) for skill in skills]
         joined = "\0".join(column)
         if joined.count("\0") != max(len(column) - 1, 0):
             return None
@@ -207,7 +211,7 @@ def _unpack(root: Root, columns: tuple[Any, ...]) -> list[Skill]:
     )
     stamps = zip(*(array(kind, data) for kind, data in zip(_STAMP_TYPES, packed, strict=True)), strict=True)
     subagents: Any = [named.get(at, ()) for at in range(count)] if named else repeat(())
-    new: Any = tuple.__new__
+    new: Any = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return [
         new(Skill, row)
         for row in zip(

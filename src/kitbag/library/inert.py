@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from kitbag.errors import Diagnostic
 from kitbag.library.scopes import Places
+from kitbag.text.hidden import one_line
 from kitbag.text.source import SourceError, read_text
 
 _FILES = (
@@ -16,11 +17,13 @@ _FILES = (
     ".claude/settings.local.json",
     ".gemini/settings.json",
     ".opencode/opencode.json",
+    "opencode.json",
     ".vscode/mcp.json",
     ".cursor/mcp.json",
+    ".cursor/hooks.json",
     ".github/mcp.json",
 )
-_HOME_FILES = (".claude/settings.json", ".gemini/settings.json", ".cursor/mcp.json")
+_HOME_FILES = (".claude/settings.json", ".gemini/settings.json", ".cursor/mcp.json", ".cursor/hooks.json")
 _RUNS = {
     "hooks": ("hooks are not run", "Kitbag has no hooks of its own; nothing is needed"),
     "mcpServers": ("MCP servers are not started", "nothing is needed to list and inspect"),
@@ -63,8 +66,13 @@ def _read(path: str) -> list[Diagnostic]:
     for key, (what, fix) in _RUNS.items():
         value = fields.get(key)
         if value:
-            names = ", ".join(list(cast("dict[str, Any]", value))[:5]) if isinstance(value, dict) else ""
+            names = _names(list(cast("dict[str, Any]", value))) if isinstance(value, dict) else ""
             line = next((at for at, row in enumerate(text.split("\n"), 1) if f'"{key}"' in row), 0)
             problem = f"{what}: {names}" if names else what
             found.append(Diagnostic("info", "not-run", path, line, problem, fix))
     return found
+
+
+def _names(names: list[str], most: int = 5) -> str:
+    shown = ", ".join(one_line(name)[:60] for name in names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown

@@ -1,6 +1,7 @@
 """Which files below a root may be agents or personas: names only, nothing is opened. Used by the registry."""
 
 import os
+from collections import deque
 
 from kitbag.errors import Diagnostic
 from kitbag.library.discover import MAX_DEPTH, MAX_DIRECTORIES
@@ -11,16 +12,21 @@ _PERSONA_FILES = (".yaml", ".yml")
 _NEVER = frozenset((".git", "node_modules", "__pycache__", "site-packages"))
 
 
-def agent_files(root: Root, diagnostics: list[Diagnostic]) -> list[str]:
+def agent_files(root: Root, diagnostics: list[Diagnostic], most: int = MAX_DIRECTORIES) -> list[str]:
     """Sorted, shallow ones first. Links are followed once; a skill's own folder is not looked into."""
     if os.path.isfile(root.path):
         return [root.path]
     suffixes = (".toml",) if root.dialect == "codex" else _AGENT_FILES
     found: list[str] = []
     seen: set[str] = set()
-    pending = [(root.path, 0)]
+    pending = deque([(root.path, 0)])
     while pending:
-        directory, depth = pending.pop(0)
+        directory, depth = pending.popleft()
+        if len(seen) >= most:
+            what = f"more than {most} directories; the rest is not searched"
+            fix = "split the root, or remove what is not an agent"
+            diagnostics.append(Diagnostic("error", "too-many-directories", root.path, 0, what, fix))
+            break
         real = os.path.realpath(directory)
         if real in seen:
             continue
@@ -39,7 +45,7 @@ def agent_files(root: Root, diagnostics: list[Diagnostic]) -> list[str]:
             if entry.name in _NEVER or entry.name[0] in "._":
                 continue
             if _is_directory(entry):
-                if depth < MAX_DEPTH and len(seen) < MAX_DIRECTORIES:
+                if depth < MAX_DEPTH:
                     pending.append((entry.path, depth + 1))
             elif entry.name.endswith(suffixes):
                 found.append(entry.path)

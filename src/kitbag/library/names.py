@@ -15,6 +15,7 @@ from kitbag.text.hidden import code_points, find_hidden, one_line, remove_hidden
 from kitbag.text.plain_head import Value
 
 MAX_NAME = 64
+NAMELESS = "unnamed"
 _FORBIDDEN = re.compile(r"[:/\\]+")
 _SLUG = re.compile(r"[^\w]+|_+")
 _NOTHING = frozenset(("", "null", "~", "none", ".", ".."))
@@ -23,12 +24,12 @@ _NOTHING = frozenset(("", "null", "~", "none", ".", ".."))
 def usable_name(written: Value | None, fallback: str) -> tuple[str, str]:
     """A name that is safe to show, list and look up, and what was wrong with the written one."""
     if written is None:
-        return _clean(fallback), ""
+        return _clean(fallback) or NAMELESS, ""
     if not isinstance(written, str):
-        return _clean(fallback), "`name` is not a word"
+        return _clean(fallback) or NAMELESS, "`name` is not a word"
     name = _clean(written)
     if name.casefold() in _NOTHING or "\0" in written or ".." in _FORBIDDEN.split(written):
-        return _clean(fallback), "`name` can't be used as a name"
+        return _clean(fallback) or NAMELESS, "`name` can't be used as a name"
     if name != written.strip():
         hidden = find_hidden(written)
         if hidden:
@@ -41,23 +42,32 @@ def usable_name(written: Value | None, fallback: str) -> tuple[str, str]:
 
 def _clean(written: str) -> str:
     text = one_line(remove_hidden(written.replace("\n", " ").replace("\t", " ")))
-    return _FORBIDDEN.sub("-", text).strip(".- ")[:MAX_NAME].rstrip(" -")
+    return _FORBIDDEN.sub("-", text).strip(".- ")[:MAX_NAME].rstrip(".- ")
+
+
+def key_of(name: str) -> str:
+    """Two names with one key are one name: case, and how an accent is stored, make no difference."""
+    key = name.strip().lower()
+    return key if key.isascii() else unicodedata.normalize("NFC", unicodedata.normalize("NFC", key).casefold())
 
 
 def slug(name: str) -> str:
-    """`C# Expert` and `c-expert` are the same to a person who types it."""
-    return _SLUG.sub("-", name.casefold()).strip("-")
+    """`C# Expert` and `c-expert` are the same to a person who types it; empty for a name without letters."""
+    return _SLUG.sub("-", key_of(name)).strip("-")
 
 
-# Letters that look like Latin ones: Cyrillic, Greek and a few others.
-_LOOK_ALIKE = str.maketrans(
-    dict(zip("аеорсухіјѕһԁԛԝгпαεικνορτυχγωηɡıⅼ", "aeopcyxijshdqwrnaeikvoptuxywngil", strict=True))
-)
+def _table(letters: str, latin: str) -> dict[int, str]:
+    return str.maketrans(dict(zip(letters, latin, strict=True)))
+
+
+# Letters that look like Latin ones: Cyrillic, Greek and a few others. Capitals have other doubles than small letters.
+_CAPITALS = _table("АВЕЅІЈКМНОРСТУХԌԚԜΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "ABESIJKMHOPCTYXGQWABEZHIKMNOPTYX")
+_SMALL = _table("аеорсухкіјѕһԁԛԝгпӏѵαεικνορτυχγωηօսհցɡıɑ", "aeopcyxkijshdqwrnlvaeikvoptuxywnouhggia")
 
 
 def skeleton(name: str) -> str:
     """Two names with one skeleton look the same."""
-    folded = unicodedata.normalize("NFKC", name).casefold().translate(_LOOK_ALIKE)
+    folded = unicodedata.normalize("NFKC", name).translate(_CAPITALS).casefold().translate(_SMALL)
     return folded.replace("0", "o").replace("1", "l")
 
 
@@ -83,15 +93,12 @@ class Namespace(Generic[T]):
     def __init__(self, noun: str) -> None:
         self._noun = noun
         self._by_key: dict[str, T] = {}
-        self._short: dict[str, list[T]] | None = None
+        self._short: tuple[dict[str, list[T]], dict[str, list[T]]] | None = None
         self.shadowed: list[tuple[T, T]] = []
         """(winner, loser) of each collision."""
 
     def add(self, item: T) -> None:
-        key = item.full_name.lower()
-        if not key.isascii():
-            key = unicodedata.normalize("NFC", key).casefold()
-        winner = self._by_key.setdefault(key, item)
+        winner = self._by_key.setdefault(key_of(item.full_name), item)
         if winner is not item:
             self.shadowed.append((winner, item))
         self._short = None
@@ -115,27 +122,34 @@ class Namespace(Generic[T]):
         return iter([self._by_key[key] for key in sorted(self._by_key)])
 
     def exact(self, name: str) -> T | None:
-        key = name.strip().lower()
-        return self._by_key.get(key if key.isascii() else unicodedata.normalize("NFC", key).casefold())
+        return self._by_key.get(key_of(name))
 
     def candidates(self, name: str) -> list[T]:
-        """What the name could mean: the exact one, else all with that short name, else with that slug."""
+        """What the name could mean: the exact one, else all with that short name, else all with that slug."""
         found = self.exact(name)
         if found is not None:
             return [found]
         if self._short is None:
-            self._short = {}
-            for item in self:
-                for short in {item.name.casefold(), slug(item.name), slug(item.full_name)}:
-                    self._short.setdefault(short, []).append(item)
-        wanted = name.strip().casefold()
-        return self._short.get(wanted) or self._short.get(slug(name)) or []
+            self._short = self._by_short_name()
+        names, slugs = self._short
+        return names.get(key_of(name)) or slugs.get(slug(name)) or []
+
+    def _by_short_name(self) -> tuple[dict[str, list[T]], dict[str, list[T]]]:
+        names: dict[str, list[T]] = {}
+        slugs: dict[str, list[T]] = {}
+        for item in self:
+            names.setdefault(key_of(item.name), []).append(item)
+            for form in {slug(item.name), slug(item.full_name)} - {""}:
+                slugs.setdefault(form, []).append(item)
+        return names, slugs
 
     def get(self, name: str, among: Iterable[T] | None = None) -> T:
         """The one item meant. Raises NotFoundError with close names, or AmbiguousError with all full names."""
         found = self.candidates(name) if among is None else list(among)
         if len(found) == 1:
             return found[0]
+        if len(name) > 2 * MAX_NAME:
+            name = name[: 2 * MAX_NAME] + "…"
         if found:
             names = ", ".join(item.full_name for item in found)
             raise AmbiguousError(f"{name!r} could be any of: {names}", "use the full name")
@@ -144,11 +158,12 @@ class Namespace(Generic[T]):
         raise NotFoundError(f"no {self._noun} is called {name!r}", hint)
 
     def close(self, name: str, most: int = 5) -> list[str]:
+        """Full names that a person may have meant, best first. Looks at every name: not for a hot path."""
         import difflib
 
-        wanted = name.casefold()
-        keys = {item.full_name.casefold(): item.full_name for item in self._by_key.values()}
-        keys |= {item.name.casefold(): item.full_name for item in self._by_key.values()}
+        wanted = key_of(name)
+        keys = {key_of(item.name): item.full_name for item in self._by_key.values()}
+        keys |= {key: item.full_name for key, item in self._by_key.items()}
         near = difflib.get_close_matches(wanted, keys, n=most, cutoff=0.6)
         near += [key for key in keys if len(wanted) > 2 and wanted in key]
         return list(dict.fromkeys(keys[key] for key in near))[:most]
@@ -164,7 +179,8 @@ class Namespace(Generic[T]):
         found: list[Diagnostic] = []
         for item in strange:
             for other in by_skeleton[skeleton(item.full_name)]:
-                if other is not item and other.root.rank <= item.root.rank:
+                # A plain name is the one that is imitated, wherever it stands; of two strange ones, the later imitates.
+                if other is not item and (other.full_name.isascii() or other.root.rank <= item.root.rank):
                     points = code_points([(0, ord(c)) for c in item.full_name if not c.isascii()])
                     what = f"the name looks like that of {other.path} but has other characters ({points})"
                     found.append(Diagnostic("warning", "look-alike", item.path, 0, what, "rename it, or remove it"))

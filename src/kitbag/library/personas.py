@@ -11,10 +11,10 @@ from kitbag.errors import Diagnostic
 from kitbag.library.names import usable_name
 from kitbag.library.scopes import Root
 from kitbag.library.skills import as_text, string_list
-from kitbag.text.guarded_yaml import YamlError, read_yaml
+from kitbag.text.frontmatter import read_metadata
 from kitbag.text.hidden import code_points, find_hidden, remove_hidden
 from kitbag.text.plain_head import Metadata
-from kitbag.text.source import SourceError, read_text
+from kitbag.text.source import Problem, SourceError, read_text
 
 FIELDS = frozenset(
     (
@@ -23,6 +23,7 @@ FIELDS = frozenset(
     )
 )  # fmt: skip
 _LIMIT = 256 * 1024
+_NOTHING = ("", "null", "~")
 
 
 class Persona(NamedTuple):
@@ -58,6 +59,7 @@ def read_persona(path: str, root: Root, team: str = "") -> tuple[Persona | None,
     metadata = _read(path, found)
     if metadata is None:
         return None, found
+    metadata = {key: value for key, value in metadata.items() if value not in _NOTHING}
     stem = os.path.splitext(os.path.basename(path))[0].removeprefix("_persona_")
     name, wrong = usable_name(metadata.get("name"), stem)
     if wrong:
@@ -78,7 +80,9 @@ def read_persona(path: str, root: Root, team: str = "") -> tuple[Persona | None,
         )
 
     def text(key: str) -> str:
-        value = as_text(metadata.get(key, "")).strip()
+        written = metadata.get(key, "")
+        value = "\n".join(map(as_text, written)) if isinstance(written, list) else as_text(written)
+        value = value.strip()
         hidden = find_hidden(value)
         if hidden:
             note(
@@ -95,7 +99,7 @@ def read_persona(path: str, root: Root, team: str = "") -> tuple[Persona | None,
     return (
         Persona(
             root, path, name, text("display_name") or name, text("description"),
-            team or usable_name(written_team or None, "")[0],
+            team or (usable_name(written_team, "")[0] if written_team else ""),
             string_list(metadata.get("core_skills")), string_list(metadata.get("skills")),
             string_list(metadata.get("on_demand_skills")),
             string_list(metadata["subagents"]) if "subagents" in metadata else None,
@@ -106,19 +110,18 @@ def read_persona(path: str, root: Root, team: str = "") -> tuple[Persona | None,
 
 
 def _read(path: str, found: list[Diagnostic]) -> Metadata | None:
+    """What can be recovered of the fields; None when there are none at all."""
+    problems: list[Problem] = []
     try:
         content, _, problems = read_text(path, _LIMIT)
-        found += [Diagnostic("warning", p.code, path, p.line, p.problem, p.fix) for p in problems]
-        value, odd = read_yaml(content)
     except SourceError as error:
         found.append(Diagnostic("error", error.code, path, 0, error.problem, error.fix))
         return None
-    except YamlError as error:
-        problem = error.problem
-        found.append(Diagnostic("error", problem.code, path, problem.line + 1, problem.problem, problem.fix))
-        return None
-    found += [Diagnostic("warning", o.code, path, o.line + 1, o.problem, o.fix) for o in odd]
-    if isinstance(value, dict):
-        return value
-    found.append(Diagnostic("error", "persona", path, 1, "not a list of `key: value` lines", "write `name:` and so on"))
-    return None
+    metadata = read_metadata(content, 1, FIELDS, problems)
+    severity = "warning" if metadata else "error"
+    for p in problems:
+        what = p.problem.replace("the head is", "the file is")
+        found.append(Diagnostic(severity, p.code, path, p.line, what, p.fix))
+    if not metadata and not problems:
+        found.append(Diagnostic("error", "persona", path, 1, "the file is empty", "write `name:` and so on"))
+    return metadata or None

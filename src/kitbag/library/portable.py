@@ -7,7 +7,6 @@ Gives the verdict of the reference library, message by message, without its quir
 import os
 import unicodedata
 
-from kitbag.library.fields import KNOWN_FIELDS
 from kitbag.text.frontmatter import split
 from kitbag.text.guarded_yaml import YamlError, read_yaml
 from kitbag.text.plain_head import Metadata, Value
@@ -19,7 +18,7 @@ MAX_NAME, MAX_DESCRIPTION, MAX_COMPATIBILITY = 64, 1024, 500
 
 def check_portable(target: str) -> list[str]:
     """Messages, none when the skill is valid. `target` is the skill's directory or its SKILL.md."""
-    if not os.path.lexists(target):
+    if not os.path.exists(target):
         return [f"Path does not exist: {target}"]
     directory = target
     if os.path.isfile(target):
@@ -44,7 +43,7 @@ def check_portable(target: str) -> list[str]:
 
 
 def _strict_head(text: str) -> Metadata | str:
-    if not text.startswith("---"):
+    if text.split("\n", 1)[0].rstrip() != "---":
         return "SKILL.md must start with YAML frontmatter (---)"
     parts = split(text)
     if parts.head is None or any(problem.code == "head-unclosed" for problem in parts.problems):
@@ -63,16 +62,11 @@ def _check(metadata: Metadata, directory: str) -> list[str]:
     extra = sorted(set(metadata) - set(ALLOWED))
     if extra:
         found.append(f"Unexpected fields in frontmatter: {', '.join(extra)}. Only {list(ALLOWED)} are allowed.")
-        near = [key for key in extra if key in KNOWN_FIELDS]
-        if near:
-            found[-1] += f" (Put {', '.join(near)} below `metadata:` for tools that read only the specification.)"
-    for key in ("name", "description"):
-        if key not in metadata:
-            found.append(f"Missing required field in frontmatter: {key}")
-    if "name" in metadata:
-        found += _check_name(metadata["name"], directory)
-    if "description" in metadata:
-        found += _check_description(metadata["description"])
+    for key, wrong in (
+        ("name", _check_name(metadata.get("name", ""), directory)),
+        ("description", _check_description(metadata.get("description", ""))),
+    ):
+        found += wrong if key in metadata else [f"Missing required field in frontmatter: {key}"]
     compatibility = metadata.get("compatibility")
     if compatibility is not None:
         if not isinstance(compatibility, str):

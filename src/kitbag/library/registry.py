@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from kitbag.errors import Diagnostic, NotFoundError
+from kitbag.errors import Diagnostic, KitbagError, NotFoundError, worst_first
 from kitbag.library import index
 from kitbag.library.discover import Side
 from kitbag.library.item_files import agent_files, persona_files
@@ -71,7 +71,7 @@ class Registry:
         self.precedence: str = self.settings.get("precedence")
         self._use_index = use_index
         self._remembered: dict[tuple[str, str], index.Remembered] = {}
-        self._wanted = (team or self.settings.get("team"), persona or self.settings.get("persona"))
+        self._wanted = (team, persona)
         self._chosen: tuple[str, Persona | None] | None = None
         self._skills: _Skills | None = None
         self._agents: _Agents | None = None
@@ -213,19 +213,34 @@ class Registry:
         return self._choose()[1]
 
     def _choose(self) -> tuple[str, Persona | None]:
-        """Raises NotFoundError for a team or persona that does not exist."""
+        """Raises NotFoundError for a team or persona that was asked for and does not exist."""
         if self._chosen is None:
-            team, wanted = self._wanted
-            persona = None
-            if wanted:
-                name = f"{team}/{wanted}" if team and "/" not in wanted else wanted
-                persona = self.personas.get(name)
-                team = persona.team or team
-            elif team and team.casefold() not in {name.casefold() for name in self.teams()}:
-                known = ", ".join(self.teams()) or "none"
-                raise NotFoundError(f"no team is called {team!r}", f"teams that exist: {known}")
-            self._chosen = (team, persona)
+            if any(self._wanted):
+                self._chosen = self._find_choice(*self._wanted)
+            else:
+                self._chosen = self._default_choice()
         return self._chosen
+
+    def _default_choice(self) -> tuple[str, Persona | None]:
+        """From settings, where a name that does not exist here is a remark and not the end."""
+        team, persona = self.settings.get("team"), self.settings.get("persona")
+        if not team and not persona:
+            return "", None
+        try:
+            return self._find_choice(team, persona)
+        except KitbagError as error:
+            source = self.settings.sourced("persona" if persona else "team").source
+            self.settings.diagnostics.append(Diagnostic("warning", "setting", source, 0, error.problem, error.fix))
+            return "", None
+
+    def _find_choice(self, team: str, wanted: str) -> tuple[str, Persona | None]:
+        if wanted:
+            persona = self.personas.get(f"{team}/{wanted}" if team and "/" not in wanted else wanted)
+            return persona.team or team, persona
+        known = {name.casefold(): name for name in self.teams()}
+        if team.casefold() not in known:
+            raise NotFoundError(f"no team is called {team!r}", f"teams that exist: {', '.join(known.values()) or 'none'}")
+        return known[team.casefold()], None
 
     def teams(self) -> list[str]:
         names = {persona.team for persona in self.personas if persona.team}
@@ -279,7 +294,7 @@ class Registry:
 
     def find_skill(self, name: str) -> Skill:
         """The skill meant by a name: of several with that short name, the one this session may use."""
-        candidates = self.skills.candidates(name)
+        candidates = self.skills.candidates(name) or self._in_folder(name)
         if len(candidates) > 1:
             view = self.view()
             usable = [skill for skill in candidates if judge_skill(skill, view).searchable]
@@ -290,6 +305,12 @@ class Registry:
                 full = candidates[0].full_name
                 raise NotFoundError(f"no skill is called {name!r}", f"did you mean {full}? {verdict.reason}")
         return self.skills.get(name, candidates)
+
+    def _in_folder(self, name: str) -> list[Skill]:
+        """Other tools call a skill by its folder, whatever name it gives itself."""
+        wanted = name.strip().casefold()
+        ending = f"/{wanted}/skill.md"
+        return [skill for skill in self.skills if f"/{skill.location.casefold()}".endswith(ending)] if wanted else []
 
     def find_agent(self, name: str) -> "Agent":
         candidates = self.agents.candidates(name)
@@ -303,9 +324,9 @@ class Registry:
 
     def diagnostics(self) -> list[Diagnostic]:
         """All of it: files, settings, collisions, names that don't exist."""
-        from kitbag.errors import worst_first
         from kitbag.library.review import collisions, declared_names
 
+        self._choose()
         found = list(self.settings.diagnostics)
         for loaded in (self._load_skills(), self._load_agents(), self._load_personas()):
             found += loaded.diagnostics

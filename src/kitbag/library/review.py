@@ -11,8 +11,11 @@ from kitbag.errors import Diagnostic
 from kitbag.library.names import Item
 from kitbag.library.scopes import rule_of
 from kitbag.library.skills import COMMAND, FLAT, Skill
+from kitbag.library.visibility import named
 
 if TYPE_CHECKING:
+    from kitbag.library.agents import Agent
+    from kitbag.library.names import Namespace
     from kitbag.library.registry import Registry
 
 CHAT_COMMANDS = frozenset(
@@ -21,6 +24,9 @@ CHAT_COMMANDS = frozenset(
         "clear", "permissions", "doctor", "reload", "export", "exit",
     )
 )  # fmt: skip
+
+_MOST_SUGGESTIONS = 20
+"""To look for close names takes long in a large library."""
 
 
 def collisions(shadowed: "Iterable[tuple[Item, Item]]", precedence: str) -> list[Diagnostic]:
@@ -41,16 +47,22 @@ def _rule(winner: Item, loser: Item, precedence: str) -> str:
     first, second = rule_of(winner.root, precedence), rule_of(loser.root, precedence)
     if first != second:
         return f"{first} before {second}"
+    if (winner.root.kind, loser.root.kind) == ("skills", "commands"):
+        return f"{first}: a skill before a command"
     if winner.root.path != loser.root.path:
         return f"{first}: the closer directory, then the order of tools"
     return "within one folder: the shorter path, then the alphabet"
 
 
 def declared_names(registry: "Registry") -> list[Diagnostic]:
-    """Skills and agents that a persona, an agent or a skill names and that do not exist."""
+    """Names in a persona, an agent, a skill or the settings that lead nowhere."""
     found: list[Diagnostic] = []
+    suggestions = _MOST_SUGGESTIONS
 
-    def missing(path: str, field: str, name: str, noun: str, close: list[str]) -> None:
+    def missing(path: str, field: str, name: str, noun: str, known: "Namespace[Skill] | Namespace[Agent]") -> None:
+        nonlocal suggestions
+        suggestions -= 1
+        close = known.close(name, 3) if suggestions >= 0 else []
         fix = f"did you mean {', '.join(close)}?" if close else f"correct the name, or add the {noun}"
         what = f"`{field}` names {name!r}, but no {noun} is called so"
         found.append(Diagnostic("warning", "unknown-name", path, 0, what, fix))
@@ -63,22 +75,35 @@ def declared_names(registry: "Registry") -> list[Diagnostic]:
             ("on_demand_skills", persona.on_demand_skills),
         ):
             for name in names:
-                if not skills.candidates(name):
-                    missing(persona.path, field, name, "skill", skills.close(name, 3))
+                if not any(named(skill, (name,)) for skill in skills.candidates(name)):
+                    missing(persona.path, field, name, "skill", skills)
         for name in persona.subagents or ():
-            if not agents.candidates(name):
-                missing(persona.path, "subagents", name, "agent", agents.close(name, 3))
+            if not any(named(agent, (name,)) for agent in agents.candidates(name)):
+                missing(persona.path, "subagents", name, "agent", agents)
     for agent in agents:
         for name in agent.skills:
             if not skills.candidates(name):
-                missing(agent.path, "skills", name, "skill", skills.close(name, 3))
+                missing(agent.path, "skills", name, "skill", skills)
     for skill in skills:
         for name in skill.subagents:
             if not agents.candidates(name):
-                missing(skill.path, "subagents", name, "agent", agents.close(name, 3))
+                missing(skill.path, "subagents", name, "agent", agents)
         if skill.full_name.lower() in CHAT_COMMANDS:
             what = f"/{skill.full_name.lower()} is a command of the chat, which wins"
             found.append(Diagnostic("warning", "reserved-name", skill.path, 0, what, "rename the skill"))
+    return found + _short_names_in_settings(registry)
+
+
+def _short_names_in_settings(registry: "Registry") -> list[Diagnostic]:
+    """A state counts for the full name only. A name that is unknown here may well exist in another project."""
+    found: list[Diagnostic] = []
+    for group, known in (("skills", registry.skills), ("agents", registry.agents)):
+        for name, state in registry.settings.states(group).items():
+            meant = [] if known.exact(name) else known.candidates(name)
+            if meant:
+                what = f"`{group}.{name}` changes nothing: that is no full name"
+                fix = f"write the full name: {', '.join(item.full_name for item in meant[:5])}"
+                found.append(Diagnostic("warning", "unknown-name", state.source, 0, what, fix))
     return found
 
 

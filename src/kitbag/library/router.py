@@ -12,35 +12,11 @@ from kitbag.library.visibility import Verdict
 
 _WORD = re.compile(r"\w+")
 _COMMON = frozenset(
-    [
-        "a",
-        "an",
-        "and",
-        "are",
-        "as",
-        "at",
-        "be",
-        "by",
-        "for",
-        "from",
-        "how",
-        "i",
-        "in",
-        "is",
-        "it",
-        "of",
-        "on",
-        "or",
-        "that",
-        "the",
-        "this",
-        "to",
-        "use",
-        "when",
-        "with",
-        "you",
-    ]
-)
+    (
+        "a", "an", "and", "are", "as", "at", "be", "by", "for", "from", "how", "i", "in", "is", "it", "of", "on", "or",
+        "that", "the", "this", "to", "use", "when", "with", "you",
+    )
+)  # fmt: skip
 
 
 class Hit(NamedTuple):
@@ -50,15 +26,18 @@ class Hit(NamedTuple):
 
 
 def words_of(text: str) -> set[str]:
-    """Lower-case words without endings, so that `reviews` finds `review`."""
+    """Lower-case words without endings, so that `reviews` and `reviewing` find `review`."""
     return {_stem(word) for word in _WORD.findall(text.lower().replace("_", " ")) if word not in _COMMON}
 
 
 def _stem(word: str) -> str:
-    for ending in ("ing", "ies", "es", "s", "ed"):
-        if word.endswith(ending) and len(word) - len(ending) >= 3:
-            return word[: -len(ending)] + ("y" if ending == "ies" else "")
-    return word
+    for ending in ("ing", "ed", "ies", "es", "s"):
+        if word.endswith(ending) and len(word) - len(ending) >= 3 and not word.endswith("ss"):
+            word = word[: -len(ending)] + ("y" if ending == "ies" else "")
+            if ending in ("ing", "ed") and word[-1] == word[-2] and word[-1] not in "ls":
+                word = word[:-1]  # debugging, committed
+            break
+    return word.removesuffix("e") if len(word) > 3 else word
 
 
 def search(registry: Registry, query: str, most: int = 10) -> list[Hit]:
@@ -87,4 +66,6 @@ def _score(skill: Skill, triggers: tuple[str, ...], wanted: set[str], phrase: st
     score += 2.0 * len(wanted & words_of(" ".join(triggers)))
     if phrase in (skill.name.lower(), skill.full_name.lower()):
         score += 10
+    elif not phrase.isascii() and phrase in f"{skill.full_name} {skill.summary}".lower():
+        score += 2  # scripts that put no blanks between words
     return score / len(wanted)

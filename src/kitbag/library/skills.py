@@ -4,12 +4,13 @@
 catalog and the visibility rule need. Used by discover and the registry.
 """
 
+import contextlib
 import os
 from typing import NamedTuple
 
 from kitbag.errors import Diagnostic, Severity
 from kitbag.library.fields import KNOWN_FIELDS
-from kitbag.library.names import usable_name
+from kitbag.library.names import MAX_NAME, usable_name
 from kitbag.library.scopes import Root
 from kitbag.text.frontmatter import Head, first_paragraph, read_body, read_head
 from kitbag.text.hidden import code_points, find_hidden, remove_hidden
@@ -20,6 +21,7 @@ NO_MODEL, NO_USER, COMMAND, FLAT, REQUIRED, HAS_PATHS, NO_DESCRIPTION = (1 << bi
 
 _TRUE = frozenset(("true", "yes", "on", "1"))
 _FALSE = frozenset(("false", "no", "off", "0"))
+_NOTHING = ("", "null", "~", "Null", "NULL")
 
 
 class Skill(NamedTuple):
@@ -76,20 +78,18 @@ def read_skill(
     metadata = head.metadata
     problems: list[Problem] = [*head.problems] if head.problems else []
     written = None if flags & COMMAND else metadata.get("name")
-    if flags & COMMAND:
-        name = ":".join(usable_name(None, part)[0] for part in fallback_name.split(":"))
-    elif written == fallback_name and written.isascii() and written.replace("-", "").replace("_", "").isalnum():
+    if written == fallback_name and _is_plain_name(fallback_name):
         name = fallback_name
     else:
-        name, wrong = usable_name(written, fallback_name)
-        _name_problems(name, wrong, written, fallback_name, flags, problems)
+        name = _name(written, fallback_name, flags, problems)
     description, flags = _description(head, flags, problems)
-    when = _text(metadata, "when_to_use") or _text(metadata, "when-to-use")
+    when = _first(metadata, "when_to_use", "when-to-use", "whenToUse")
+    hint = metadata.get("argument-hint", metadata.get("argument_hint", metadata.get("argumentHint")))
     flags |= _flags(metadata, problems)
     full_name = f"{root.plugin}:{name}" if root.plugin else f"{team}/{name}" if team else name
     skill = Skill(
         root, location, stamp, name, full_name, description, _visible(when, "when_to_use", problems),
-        _hint(metadata.get("argument-hint")), flags, team, group,
+        _hint(hint, problems) if hint else "", flags, team, group,
         string_list(metadata["subagents"]) if "subagents" in metadata else (),
     )  # fmt: skip
     return skill, [_diagnostic(path, problem) for problem in problems]
@@ -102,15 +102,25 @@ def _diagnostic(path: str, problem: Problem) -> Diagnostic:
     return Diagnostic(severity, problem.code, path, problem.line, problem.problem, problem.fix)
 
 
-def _name_problems(
-    name: str, wrong: str, written: Value | None, fallback: str, flags: int, problems: list[Problem]
-) -> None:
+def _is_plain_name(name: str) -> bool:
+    return name.isascii() and name.replace("-", "").replace("_", "").isalnum() and len(name) <= MAX_NAME
+
+
+def _name(written: Value | None, fallback: str, flags: int, problems: list[Problem]) -> str:
+    name, wrong = usable_name(written, fallback)
+    if flags & COMMAND:  # `:` stands between the folders that it lies in
+        name = ":".join(usable_name(None, part)[0] for part in fallback.split(":"))
     if wrong:
         what = f"{wrong}; it is called {name!r}"
         problems.append(Problem("warning", "name-unusable", 2, what, "use lower-case letters, digits and `-`"))
     elif written is not None and name != fallback and not flags & FLAT:
         what = f"called {name!r} but its folder is {fallback!r}"
         problems.append(Problem("info", "name-not-folder", 2, what, "give the folder and `name` one name"))
+    hidden = find_hidden(fallback)
+    if hidden:
+        what = f"the file's or folder's name has hidden characters: {code_points(hidden)}"
+        problems.append(Problem("warning", "hidden-characters", 0, what, "rename it"))
+    return name
 
 
 def _description(head: Head, flags: int, problems: list[Problem]) -> tuple[str, int]:
@@ -161,7 +171,7 @@ def _flags(metadata: Metadata, problems: list[Problem]) -> int:
 
 def boolean(metadata: Metadata, key: str, default: bool, problems: list[Problem]) -> bool:
     value = metadata.get(key, metadata.get(key.replace("-", "_")) if "-" in key else None)
-    if value is None or value == "":
+    if value is None or value in _NOTHING:
         return default
     word = value.strip().lower() if isinstance(value, str) else ""
     if word in _TRUE:
@@ -180,20 +190,29 @@ def _text(metadata: Metadata, key: str) -> str:
     return as_text(value).strip()
 
 
+def _first(metadata: Metadata, *keys: str) -> str:
+    for key in keys:
+        if key in metadata and (text := _text(metadata, key)):
+            return text
+    return ""
+
+
 def as_text(value: Value) -> str:
     """One text for whatever YAML made of it."""
     if isinstance(value, str):
-        return "" if value in ("null", "~") else value
+        return "" if value in _NOTHING else value
     if isinstance(value, list):
         return " ".join(as_text(item) for item in value)
     return " ".join(f"{key}: {as_text(item)}" for key, item in value.items())
 
 
-def _hint(value: Value | None) -> str:
+def _hint(value: Value, problems: list[Problem]) -> str:
     """`[file]` is a list to YAML and a hint to a person."""
     if isinstance(value, list):
-        return "[" + ", ".join(as_text(item) for item in value) + "]"
-    return remove_hidden(as_text(value).strip()) if value else ""
+        text = "[" + ", ".join(as_text(item) for item in value) + "]"
+    else:
+        text = as_text(value).strip()
+    return _visible(text, "argument-hint", problems)
 
 
 def string_list(value: Value | None) -> tuple[str, ...]:
@@ -271,30 +290,39 @@ _SKIPPED_FOLDERS = frozenset((".git", "node_modules", "__pycache__", ".venv", "v
 
 
 def list_resources(skill: Skill, limit: int = RESOURCE_LIMIT) -> tuple[list[Resource], bool]:
-    """Sorted, without following links out of the skill; True when there were more than `limit`."""
+    """Sorted, without following links out of the skill; True when there was more than `limit` allows."""
     if skill.flags & (FLAT | COMMAND):
         return [], False
-    base = skill.directory
     found: list[Resource] = []
     pending = [""]
+    looked_into = 0
     while pending:
+        if looked_into > limit or len(found) > limit:
+            found.sort()
+            return found[:limit], True
+        looked_into += 1
         folder = pending.pop()
-        try:
-            with os.scandir(os.path.join(base, folder)) as entries:
-                listed = sorted(entries, key=lambda entry: entry.name)
-        except OSError:
-            continue
-        for entry in listed:
-            relative = f"{folder}/{entry.name}" if folder else entry.name
-            if entry.is_dir(follow_symlinks=False):
-                if entry.name not in _SKIPPED_FOLDERS and not entry.name.startswith(".") and relative.count("/") < 6:
-                    pending.append(relative)
-            elif entry.is_file(follow_symlinks=False) and relative != os.path.basename(skill.location):
-                top = relative.split("/", 1)[0] if "/" in relative else ""
-                group = top if top in ("scripts", "references", "assets") else "other"
-                found.append(Resource(relative, group, entry.stat(follow_symlinks=False).st_size))
-                if len(found) > limit:
-                    found.sort()
-                    return found[:limit], True
+        with contextlib.suppress(OSError):
+            pending += _resources_in(skill, folder, limit, found)
     found.sort()
-    return found, False
+    return found[:limit], len(found) > limit
+
+
+def _resources_in(skill: Skill, folder: str, limit: int, found: list[Resource]) -> list[str]:
+    """Adds the files of one folder and answers the folders in it, the first `limit` of each by name."""
+    import heapq
+
+    with os.scandir(os.path.join(skill.directory, folder)) as entries:
+        listed = heapq.nsmallest(limit + 1, entries, key=lambda entry: entry.name)
+    below: list[str] = []
+    for entry in listed:
+        relative = f"{folder}/{entry.name}" if folder else entry.name
+        if entry.is_dir(follow_symlinks=False):
+            if entry.name not in _SKIPPED_FOLDERS and not entry.name.startswith(".") and relative.count("/") < 6:
+                below.append(relative)
+        elif entry.is_file(follow_symlinks=False) and relative != os.path.basename(skill.location):
+            top = relative.split("/", 1)[0] if "/" in relative else ""
+            group = top if top in ("scripts", "references", "assets") else "other"
+            with contextlib.suppress(OSError):
+                found.append(Resource(relative, group, entry.stat(follow_symlinks=False).st_size))
+    return below

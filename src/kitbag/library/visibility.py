@@ -7,6 +7,7 @@ the chosen team and persona, and the agent that asks. Used by the registry; pure
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
+from kitbag.library.names import key_of
 from kitbag.library.personas import Persona
 from kitbag.library.skills import NO_MODEL, NO_USER, Skill
 from kitbag.settings import Sourced, State
@@ -57,7 +58,7 @@ class View(NamedTuple):
 
 
 def judge_skill(skill: Skill, view: View) -> Verdict:
-    state, source = _state(skill.full_name, skill.name, view)
+    state, source = _state(skill.full_name, view)
     if state == "off":
         return _closed("off", f"switched off in {source}")
     verdict = OPEN._replace(state=state)
@@ -89,7 +90,7 @@ def judge_skills(skills: "Iterable[Skill]", view: View) -> "list[tuple[Skill, Ve
 
 def judge_agent(agent: "AgentLike", view: View, named_by_skills: frozenset[str] = frozenset()) -> Verdict:
     """`named_by_skills`: agents that a visible skill lists under `subagents:`, in lower case."""
-    state, source = _state(agent.full_name, agent.name, view)
+    state, source = _state(agent.full_name, view)
     if state == "off":
         return _closed("off", f"switched off in {source}")
     if agent.disabled:
@@ -130,30 +131,33 @@ class AgentLike(Protocol):
     def user_invocable(self) -> bool: ...
 
 
-def _state(full_name: str, name: str, view: View) -> tuple[State, str]:
+def _state(full_name: str, view: View) -> tuple[State, str]:
     if not view.states:
         return "on", ""
-    found = view.states.get(full_name.lower())
+    name = full_name.lower()
+    found = view.states.get(name)
+    if found is None and not name.isascii():  # an accent can be stored in two ways
+        found = next((state for key, state in view.states.items() if key_of(key) == key_of(name)), None)
     return (found.value, found.source) if found else ("on", "")
 
 
 def _in_team(skill: Skill, view: View, verdict: Verdict) -> Verdict:
     """A team's skill: in the catalog for its persona, by full name when nobody chose, else not there."""
-    team = skill.team.casefold()
-    if not view.team:
+    persona = view.persona
+    if not view.team and not (persona and named(skill, persona.declared_skills)):
         why = f"belongs to team {skill.team}: load it as {skill.full_name}, or choose a persona"
         return verdict._replace(listed=False, described=False, searchable=False, reason=why)
-    if view.team.casefold() != team:
+    if view.team and key_of(view.team) != key_of(skill.team):
         return _closed(verdict.state, f"belongs to team {skill.team}, not {view.team}")
-    persona = view.persona
-    if skill.group == "core":
-        return verdict
     if persona is None:
+        if skill.group == "core":
+            return verdict
         why = f"no persona of {skill.team} is chosen: load it as {skill.full_name}"
         return verdict._replace(listed=False, described=False, searchable=False, reason=why)
-    if _named(skill, persona.on_demand_skills) and not _named(skill, (*persona.core_skills, *persona.skills)):
+    if named(skill, persona.on_demand_skills) and not named(skill, (*persona.core_skills, *persona.skills)):
         return verdict._replace(listed=False, described=False, reason=f"on demand for {persona.name}")
-    if skill.group.casefold() == persona.name.casefold() or _named(skill, persona.declared_skills):
+    own = skill.group == "core" or key_of(skill.group) == key_of(persona.name)
+    if own or named(skill, persona.declared_skills):
         return verdict
     if not skill.group:
         why = f"not one of {persona.name}'s: load it as {skill.full_name}"
@@ -161,19 +165,22 @@ def _in_team(skill: Skill, view: View, verdict: Verdict) -> Verdict:
     return _closed(verdict.state, f"belongs to {skill.group}, not to {persona.name}")
 
 
-def _named(item: "Skill | AgentLike", names: tuple[str, ...]) -> bool:
-    wanted = {item.name.casefold(), item.full_name.casefold()}
-    return any(name.casefold() in wanted for name in names)
+def named(item: "Skill | AgentLike", names: tuple[str, ...]) -> bool:
+    """One of the names is the item's own or its full one."""
+    wanted = (key_of(item.name), key_of(item.full_name))
+    return any(key_of(name) in wanted for name in names)
 
 
 def _agent_in_team(agent: AgentLike, view: View, named_by_skills: frozenset[str]) -> bool:
-    if view.team.casefold() != agent.team.casefold():
-        return False
     persona = view.persona
+    if not view.team:
+        return persona is not None and named(agent, persona.subagents or ())
+    if key_of(view.team) != key_of(agent.team):
+        return False
     if persona is None:
         return not agent.persona
     if agent.persona:
-        return agent.persona.casefold() == persona.name.casefold()
-    if persona.subagents is None or _named(agent, persona.subagents):
+        return key_of(agent.persona) == key_of(persona.name)
+    if persona.subagents is None or named(agent, persona.subagents):
         return True
     return agent.name.casefold() in named_by_skills or agent.full_name.casefold() in named_by_skills

@@ -6,13 +6,13 @@ files give the same bytes. Used by the prompt, by `kitbag skills list --format` 
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kitbag.library.skills import COMMAND, FLAT, REQUIRED, Skill
 from kitbag.library.visibility import Verdict
 from kitbag.settings import Settings
-from kitbag.text.hidden import one_line, remove_hidden
+from kitbag.text.hidden import one_line, remove_hidden, reveal_hidden
 
 if TYPE_CHECKING:
     from kitbag.library.agents import Agent
@@ -22,14 +22,20 @@ FORMATS: tuple[Format, ...] = ("list", "table", "xml")
 SHORTEST = 60
 """A description cut below this says nothing; then fewer skills are described instead."""
 DEFAULT_WINDOW = 200_000
+LONGEST_HINT = 80
 
 _ENTITY = re.compile(r"&(?=#|[A-Za-z]{1,8};)")
+_CUT_ENTITY = re.compile(r"&(?:#?\w{0,8})\Z")
 
 
 class Budget(NamedTuple):
+    """In characters as they stand in the prompt, escaped. Tags, bullets and the closing line are not counted."""
+
     descriptions: int = 8_000
+    """Descriptions with their hints and counts."""
     names: int = 24_000
     entry: int = 1_536
+    """The longest description of one item."""
 
 
 def budget_of(settings: Settings, window_tokens: int = DEFAULT_WINDOW) -> Budget:
@@ -72,27 +78,21 @@ def render_agents(
 
 
 class _Words(NamedTuple):
-    tag: str
     noun: str
     intro: str
-    table_title: str
     table_intro: str
     search_tool: str
 
 
 _SKILLS = _Words(
-    "available-skills",
-    "skills",
+    "skill",
     "Use the Skill tool to load any of these before doing the work it covers:",
-    "## Available Skills",
     "Use the `load_skill` tool to load any skill before using its capabilities.",
     "SearchSkills",
 )
 _AGENTS = _Words(
-    "available-agents",
-    "agents",
+    "agent",
     "Available agent types for the Task tool:",
-    "## Available Agents",
     "Use the `Task` tool to hand work to any of these agents.",
     "",
 )
@@ -107,37 +107,37 @@ def _render(
 ) -> Catalog:
     if not pairs:
         return Catalog("", 0, 0, 0)
-    chosen, longest = _fit(lengths, lambda at: _rank(pairs[at][0]), budget)
-    listed = _within_names([item.full_name for item, _ in pairs], chosen, budget.names)
-    line = {"table": _row, "xml": _xml, "list": _line}[format]
-    lines = [line(pairs[at][0], longest if at in chosen else 0) for at in listed]
+
+    def rank(at: int) -> int:
+        """Who is described first when not all can be: what is required, then by scope."""
+        item = pairs[at][0]
+        return -1 if isinstance(item, Skill) and item.flags & REQUIRED else item.root.rank[0]
+
+    form = _FORMS[format]
+    chosen, longest = _fit(lengths, rank, budget)
+    listed = _within_names([item.full_name for item, _ in pairs], sorted(chosen, key=rank), budget.names)
+    chosen.intersection_update(listed)
+    # Only now is any text made ready. Escapes and hints make some longer than was reckoned with.
+    texts = {at: form.texts(pairs[at][0], longest) for at in chosen}
+    if sum(len(first) + len(second) for first, second in texts.values()) > budget.descriptions:
+        exact = [len("".join(texts.get(at, ""))) for at in range(len(pairs))]
+        chosen, longest = _fit(exact, rank, budget)
+    lines = [form.entry(pairs[at][0], form.cut(*texts[at], longest) if at in chosen else None) for at in listed]
     count = _count_line(len(chosen), len(listed), len(pairs), words)
-    return Catalog(_frame(lines, count, format, words), len(chosen), len(listed), len(pairs))
-
-
-def _rank(item: "Skill | Agent") -> int:
-    """Who is described first when not all can be: what is required, then by scope."""
-    return -1 if isinstance(item, Skill) and item.flags & REQUIRED else item.root.rank[0]
-
-
-def _frame(lines: list[str], count: str, format: Format, words: _Words) -> str:  # noqa: A002
-    body = "\n".join(lines)
-    if format == "xml":
-        tag = words.tag.replace("-", "_")
-        return f"<{tag}>\n{body}\n</{tag}>"
-    if format == "table":
-        head = f"| {words.noun.capitalize()[:-1]} | Description | Use When |\n|-------|-------------|----------|"
-        return f"{words.table_title}\n\n{words.table_intro}\n\n{head}\n{body}\n\n{count}"
-    return f"<{words.tag}>\n{words.intro}\n\n{body}\n\n{count}\n</{words.tag}>"
+    if format == "xml" and len(chosen) == len(pairs):
+        count = ""  # then it is byte for byte what the reference library makes
+    return Catalog(form.frame(lines, count, words), len(chosen), len(listed), len(pairs))
 
 
 def _count_line(described: int, listed: int, total: int, words: _Words) -> str:
-    line = f"{described} of {total} {words.noun} are described"
+    line = f"{described} of {total} {words.noun}s are described"
     if described < listed:
-        line += "; the others can be used by name all the same"
+        line += f", {listed - described} more by name only"
     if listed < total:
-        found = f"; {words.search_tool} finds them" if words.search_tool else ""
-        line += f"; {total - listed} more are not listed{found}"
+        line += f", {total - listed} are not listed"
+        line += f": {words.search_tool} finds them" if words.search_tool else ""
+    if described < total:
+        line += f"; every one can be {'loaded' if words is _SKILLS else 'used'} by its name"
     return f"({line}.)"
 
 
@@ -164,19 +164,28 @@ def _fit(lengths: list[int], rank: "Callable[[int], int]", budget: Budget) -> tu
     return set(wanted) if low else set(), low
 
 
-def _within_names(names: list[str], chosen: set[int], limit: int) -> Sequence[int]:
-    """All names if they fit; else those that are described, and as many more as there is room for."""
-    if sum(map(len, names)) <= limit:
+def _within_names(names: list[str], chosen: list[int], limit: int) -> Collection[int]:
+    """All names if they fit; else those that are described, best first, and as many more as there is room for."""
+    joined = "".join(names)
+    if len(joined) <= limit and _escaped_length(joined) <= limit:
         return range(len(names))
-    left = limit - sum(len(names[at]) for at in chosen)
-    listed: list[int] = []
+    length_of = len if _escaped_length(joined) == len(joined) else _escaped_length
+    left = limit
+    kept: set[int] = set()
+    for at in chosen:
+        if (length := length_of(names[at])) <= left:
+            left -= length
+            kept.add(at)
     for at, name in enumerate(names):
-        if at in chosen:
-            listed.append(at)
-        elif len(name) <= left:
-            left -= len(name)
-            listed.append(at)
-    return listed
+        if (length := length_of(name)) <= left and at not in kept:
+            left -= length
+            kept.add(at)
+    return sorted(kept)
+
+
+def _escaped_length(text: str) -> int:
+    """At most this many characters when escaped."""
+    return len(text) + 3 * text.count("<") + 4 * text.count("&")
 
 
 def _safe(text: str) -> str:
@@ -190,51 +199,64 @@ def shorten(text: str, longest: int) -> str:
     """At most `longest` characters, cut at a word, with an ellipsis for what is gone."""
     if len(text) <= longest:
         return text
+    if longest < 1:
+        return ""
     cut = text[: longest - 1]
     if " " in cut[longest // 2 :]:
         cut = cut[: cut.rindex(" ")]
-    return cut.rstrip(" ,;:.-") + "…"
+    cut = _CUT_ENTITY.sub("", cut)
+    # A joiner or a flag's tag that has lost its neighbour is a hidden character.
+    return remove_hidden(cut.rstrip(" ,;:.-\u200c\u200d")) + "…"
 
 
 def _summary(item: "Skill | Agent") -> str:
     return item.summary if isinstance(item, Skill) else item.description
 
 
-def _line(item: "Skill | Agent", longest: int) -> str:
-    if not longest:
-        return f"- {_safe(item.full_name)}"
-    return f"- {_safe(item.full_name)}: {_safe(shorten(one_line(_summary(item)), longest))}{_suffix(item)}"
+class _Form(NamedTuple):
+    """How one format says it."""
+
+    texts: "Callable[[Skill | Agent, int], tuple[str, str]]"
+    """Two texts that describe an item, escaped; no more of them than so many characters of the source."""
+    cut: Callable[[str, str, int], tuple[str, str]]
+    """Both, in at most so many characters."""
+    entry: "Callable[[Skill | Agent, tuple[str, str] | None], str]"
+    frame: Callable[[list[str], str, _Words], str]
 
 
-def _row(item: "Skill | Agent", longest: int) -> str:
-    description = shorten(one_line(item.description), longest) if longest else ""
-    when = item.when_to_use if isinstance(item, Skill) and longest else ""
-    when = shorten(one_line(when), longest - len(description)) if longest > len(description) else ""
-    cells = (_safe(text).replace("|", "\\|") for text in (item.full_name, description, when))
-    return f"| {' | '.join(cells)} |"
+# -- a list: `- name: description [argument-hint] [2 scripts, 1 reference]` ----------------------
 
 
-def _xml(item: "Skill | Agent", longest: int) -> str:
-    import html
+def _list_texts(item: "Skill | Agent", longest: int) -> tuple[str, str]:
+    return _safe(shorten(one_line(_summary(item)), longest)), _suffix(item)
 
-    description = html.escape(remove_hidden(shorten(_summary(item), longest))) if longest else ""
-    name = html.escape(remove_hidden(item.full_name))
-    return (
-        f"<skill>\n<name>\n{name}\n</name>\n<description>\n{description}\n</description>\n"
-        f"<location>\n{html.escape(os.path.realpath(item.path), quote=False)}\n</location>\n</skill>"
-    )
+
+def _list_cut(text: str, suffix: str, longest: int) -> tuple[str, str]:
+    if len(text) + len(suffix) > longest and longest - len(suffix) < SHORTEST:
+        suffix = ""
+    return shorten(text, longest - len(suffix)), suffix
+
+
+def _list_entry(item: "Skill | Agent", texts: tuple[str, str] | None) -> str:
+    name = _safe(item.full_name)
+    return f"- {name}: {texts[0]}{texts[1]}" if texts else f"- {name}"
+
+
+def _list_frame(lines: list[str], count: str, words: _Words) -> str:
+    tag = f"available-{words.noun}s"
+    return "\n".join((f"<{tag}>", words.intro, "", *lines, "", count, f"</{tag}>"))
 
 
 def _suffix(item: "Skill | Agent") -> str:
     if isinstance(item, Skill):
         return _hint(item.argument_hint) + _counts(item)
-    return f" [{', '.join(_safe(text) for text in item.file_extensions)}]" if item.file_extensions else ""
+    return f" [{_safe(', '.join(item.file_extensions))}]" if item.file_extensions else ""
 
 
 def _hint(hint: str) -> str:
     if not hint:
         return ""
-    text = _safe(shorten(one_line(hint), 80))
+    text = _safe(shorten(one_line(hint), LONGEST_HINT))
     return f" {text}" if text.startswith(("[", "&lt;")) else f" [{text}]"
 
 
@@ -252,3 +274,72 @@ def _counts(skill: Skill) -> str:
         if count:
             parts.append(f"{count} {noun}{'s' if count > 1 else ''}")
     return f" [{', '.join(parts)}]" if parts else ""
+
+
+# -- a table: Skill | Description | Use When -----------------------------------------------------
+
+
+def _row_texts(item: "Skill | Agent", longest: int) -> tuple[str, str]:
+    description = shorten(one_line(item.description), longest)
+    when = one_line(item.when_to_use) if isinstance(item, Skill) else ""
+    return _cell(description), _cell(shorten(when, longest - len(description)))
+
+
+def _row_cut(description: str, when: str, longest: int) -> tuple[str, str]:
+    description = shorten(description, longest)
+    return description, shorten(when, longest - len(description))
+
+
+def _cell(text: str) -> str:
+    return _safe(text).replace("\\|", "\\\\|").replace("|", "\\|")
+
+
+def _row_entry(item: "Skill | Agent", texts: tuple[str, str] | None) -> str:
+    return f"| {' | '.join((_cell(item.full_name), *(texts or ('', ''))))} |"
+
+
+def _table_frame(lines: list[str], count: str, words: _Words) -> str:
+    noun = words.noun.capitalize()
+    head = (f"| {noun} | Description | Use When |", "|-------|-------------|----------|")
+    return "\n".join((f"## Available {noun}s", "", words.table_intro, "", *head, *lines, "", count))
+
+
+# -- the Agent Skills XML ------------------------------------------------------------------------
+
+
+def _xml_texts(item: "Skill | Agent", longest: int) -> tuple[str, str]:
+    return _xml_safe(shorten(_summary(item), longest)), ""
+
+
+def _xml_cut(text: str, _: str, longest: int) -> tuple[str, str]:
+    return shorten(text, longest), ""
+
+
+def _xml_safe(text: str) -> str:
+    import html
+
+    return html.escape(remove_hidden(text))
+
+
+def _xml_entry(item: "Skill | Agent", texts: tuple[str, str] | None) -> str:
+    import html
+
+    tag = "skill" if isinstance(item, Skill) else "agent"
+    location = html.escape(reveal_hidden(os.path.realpath(item.path)), quote=False)
+    return (
+        f"<{tag}>\n<name>\n{_xml_safe(item.full_name)}\n</name>\n<description>\n{texts[0] if texts else ''}\n"
+        f"</description>\n<location>\n{location}\n</location>\n</{tag}>"
+    )
+
+
+def _xml_frame(lines: list[str], count: str, words: _Words) -> str:
+    tag = f"available_{words.noun}s"
+    note = [f"<!-- {count.strip('()')} -->"] if count else []
+    return "\n".join((f"<{tag}>", *lines, *note, f"</{tag}>"))
+
+
+_FORMS: dict[Format, _Form] = {
+    "list": _Form(_list_texts, _list_cut, _list_entry, _list_frame),
+    "table": _Form(_row_texts, _row_cut, _row_entry, _table_frame),
+    "xml": _Form(_xml_texts, _xml_cut, _xml_entry, _xml_frame),
+}

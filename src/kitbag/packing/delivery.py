@@ -11,7 +11,7 @@ from kitbag.library.skills import Resource, Skill, list_resources, read_skill_bo
 from kitbag.text.hidden import code_points, find_hidden, one_line, reveal_hidden
 
 MOST_FILES_NAMED = 40
-_CLOSING = re.compile(r"<(?=/skill-invocation)", re.IGNORECASE)
+_OUR_TAG = re.compile(r"<(?=\s*/?\s*skill-invocation)", re.IGNORECASE)
 
 
 class Delivery(NamedTuple):
@@ -33,27 +33,30 @@ def deliver(skill: Skill, arguments: str = "") -> Delivery:
         problems.append(Diagnostic("warning", "hidden-characters", skill.path, line, what, "remove them"))
     body = replace_path_variables(reveal_hidden(read.text), skill)
     resources, more = list_resources(skill)
-    header = [
-        f'<skill-invocation name="{_attribute(skill.full_name)}">',
-        f"Skill directory: {skill.directory}",
-    ]
+    header = [f"Skill directory: {_path(skill.directory)}"]
     if arguments:
-        header.append(f"User arguments: {one_line(arguments)}")
+        header.append(f"User arguments: {one_line(reveal_hidden(arguments))}")
     header += _files("Scripts (run with Bash)", "scripts", resources)
     header += _files("References (open with Read)", "references", resources)
     if more:
-        header.append(f"(only the first {len(resources)} files are known here)")
-    text = "\n".join([*header, "", _CLOSING.sub("&lt;", body), "</skill-invocation>"])
+        header.append(f"(The skill has more than {len(resources)} files; list its directory to see the others.)")
+    inside = _OUR_TAG.sub("&lt;", "\n".join([*header, "", body]))
+    text = f'<skill-invocation name="{_attribute(skill.full_name)}">\n{inside}\n</skill-invocation>'
     return Delivery(text, body, tuple(resources), tuple(problems))
 
 
 def replace_path_variables(text: str, skill: Skill) -> str:
     """Also inside code fences: they are where a command names its script."""
     for name in ("SKILL_ROOT", "CLAUDE_SKILL_DIR"):
-        text = text.replace(f"${{{name}}}", skill.directory)
+        text = text.replace(f"${{{name}}}", _path(skill.directory))
     if skill.root.plugin_path:
-        text = text.replace("${CLAUDE_PLUGIN_ROOT}", skill.root.plugin_path)
+        text = text.replace("${CLAUDE_PLUGIN_ROOT}", _path(skill.root.plugin_path))
     return text
+
+
+def _path(path: str) -> str:
+    """As it is, unless it has line breaks or hidden characters, which no honest path has."""
+    return one_line(reveal_hidden(path)) if not path.isprintable() else path
 
 
 def _attribute(text: str) -> str:
@@ -61,7 +64,7 @@ def _attribute(text: str) -> str:
 
 
 def _files(label: str, group: str, resources: list[Resource]) -> list[str]:
-    names = [one_line(reveal_hidden(resource.path)) for resource in resources if resource.group == group]
+    names = [_path(resource.path) for resource in resources if resource.group == group]
     if not names:
         return []
     more = len(names) - MOST_FILES_NAMED

@@ -4,17 +4,19 @@ One for each session, never global. Built on the library's registry; used by who
 an agent program, and by the interfaces.
 """
 
+import os
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from kitbag.errors import Diagnostic, InvalidError
+from kitbag.errors import Diagnostic, InvalidError, KitbagError, NotFoundError
+from kitbag.library.names import key_of
 from kitbag.library.registry import Change, Registry
 from kitbag.library.scopes import Places, find_places
 from kitbag.library.skills import Details, Skill, read_details
-from kitbag.packing.catalog import Catalog, Format, budget_of, render_agents, render_skills
+from kitbag.packing.catalog import DEFAULT_WINDOW, Catalog, Format, budget_of, render_agents, render_skills
 from kitbag.packing.delivery import deliver
-from kitbag.text.source import Stamp
+from kitbag.text.source import Stamp, stamp_of
 from kitbag.text.tokens import estimate_tokens
 
 if TYPE_CHECKING:
@@ -92,14 +94,14 @@ class SkillRegistry:
         skills = {skill.full_name: skill for skill, _ in self.library.visible_skills()}
         return SkillIndex(skills, self.get_available_subagents(), self.library.diagnostics())
 
-    def get_skill_catalog(self, format: Format = "table", window_tokens: int = 200_000) -> str:  # noqa: A002
+    def get_skill_catalog(self, format: Format = "table", window_tokens: int = DEFAULT_WINDOW) -> str:  # noqa: A002
         return self.catalog(format, window_tokens).text
 
-    def catalog(self, format: Format = "list", window_tokens: int = 200_000) -> Catalog:  # noqa: A002
+    def catalog(self, format: Format = "list", window_tokens: int = DEFAULT_WINDOW) -> Catalog:  # noqa: A002
         budget = budget_of(self.library.settings, window_tokens)
         return render_skills(self.library.visible_skills(), budget, format)
 
-    def agent_catalog(self, format: Format = "list", window_tokens: int = 200_000) -> Catalog:  # noqa: A002
+    def agent_catalog(self, format: Format = "list", window_tokens: int = DEFAULT_WINDOW) -> Catalog:  # noqa: A002
         budget = budget_of(self.library.settings, window_tokens)
         return render_agents(self.library.visible_agents(), budget, format)
 
@@ -112,37 +114,31 @@ class SkillRegistry:
         return [skill.full_name for skill in self.library.skills if self.library.judge(skill, view).model]
 
     def has_skill(self, skill_name: str) -> bool:
-        from kitbag.errors import KitbagError
-
+        """A model may load it."""
         try:
             return self.library.judge(self.library.find_skill(skill_name)).model
         except KitbagError:
             return False
 
     def is_skill_loaded(self, skill_name: str) -> bool:
-        from kitbag.errors import KitbagError
-
-        try:
-            return self.library.find_skill(skill_name).full_name in self._loaded
-        except KitbagError:
-            return False
+        return self._loaded_name(skill_name) is not None
 
     def load_skill(self, skill_name: str) -> SkillDefinition:
         """The whole skill; read from disk at first use and again when its file changed.
 
-        Raises NotFoundError or AmbiguousError for the name, InvalidError for a skill that is closed to models.
+        Raises NotFoundError or AmbiguousError for the name, InvalidError for a skill that is closed to models
+        or whose file can't be read any more.
         """
-        skill = self.library.find_skill(skill_name)
-        verdict = self.library.judge(skill)
-        if not verdict.model:
-            raise InvalidError(f"{skill.full_name!r} can't be loaded by a model: {verdict.reason}")
+        skill = self._find(skill_name)
         stamp = current_stamp(skill)
         known = self._loaded.get(skill.full_name)
         if known is not None and known.stamp == stamp:
             return known.definition
         delivery = deliver(skill)
-        if stamp is None:
-            raise InvalidError(f"{skill.path} can't be read any more", "restore the file, or refresh")
+        failed = next((problem for problem in delivery.problems if problem.severity == "error"), None)
+        if stamp is None or failed is not None:
+            what = failed.problem if failed else "can't be read any more"
+            raise InvalidError(f"{skill.path}: {what}", failed.fix if failed else "restore the file")
         definition = SkillDefinition(
             metadata_of(skill, read_details(skill)),
             delivery.body,
@@ -153,9 +149,37 @@ class SkillRegistry:
         self._loaded[skill.full_name] = _Loaded(definition, stamp, time.time())
         return definition
 
+    def _find(self, skill_name: str) -> Skill:
+        """A skill that a model may load. Only such ones are suggested for a name that is unknown."""
+        try:
+            skill = self.library.find_skill(skill_name)
+        except NotFoundError as error:
+            skills, view = self.library.skills, self.library.view()
+            close = [skills.get(name) for name in skills.close(skill_name, 20)]
+            names = [skill.full_name for skill in close if self.library.judge(skill, view).model][:5]
+            hint = f"did you mean {', '.join(names)}?" if names else "use a name from the catalog, or search"
+            raise NotFoundError(error.problem, hint) from None
+        verdict = self.library.judge(skill)
+        if not verdict.model:
+            raise InvalidError(f"{skill.full_name!r} can't be loaded by a model: {verdict.reason}")
+        return skill
+
+    def _loaded_name(self, skill_name: str) -> str | None:
+        """What was loaded under that name, also when its file is gone since."""
+        wanted = key_of(skill_name)
+        for name in self._loaded:
+            if key_of(name) == wanted:
+                return name
+        try:
+            name = self.library.find_skill(skill_name).full_name
+        except KitbagError:
+            return None
+        return name if name in self._loaded else None
+
     def unload_skill(self, skill_name: str) -> bool:
         """False when it was not loaded."""
-        return self._loaded.pop(self.library.find_skill(skill_name).full_name, None) is not None
+        name = self._loaded_name(skill_name)
+        return name is not None and self._loaded.pop(name, None) is not None
 
     def loaded(self) -> LoadedSkillContext:
         newest = max((loaded.at for loaded in self._loaded.values()), default=0.0)
@@ -182,10 +206,6 @@ class SkillRegistry:
 
 
 def current_stamp(skill: Skill) -> Stamp | None:
-    import os
-
-    from kitbag.text.source import stamp_of
-
     try:
         return stamp_of(os.stat(skill.path))
     except OSError:

@@ -9,13 +9,20 @@ import re
 from typing import NamedTuple
 
 from kitbag.text.guarded_yaml import YamlError, read_yaml
-from kitbag.text.plain_head import Metadata, Value, read_plain
+from kitbag.text.plain_head import Metadata, read_plain
 from kitbag.text.source import Problem, Stamp, decode, open_regular, os_problem, read_text, stamp_of
 
 HEAD_LIMIT = 256 * 1024
 _CHUNK = 4096
-_CLOSED = re.compile(rb"[\r\n]-{3,}[ \t]*(?=[\r\n]|\Z)")
+_BEFORE_HEAD = b"\xef\xbb\xbf\xff\xfe \t\r\n\0"
+_CLOSED = re.compile(rb"[\r\n]-{3,}[ \t]*[\r\n]")
 _KEY_LINE = re.compile(r"([A-Za-z_][\w-]*):(?=\s|$)")
+_BLOCK_MARK = re.compile(r"[|>][-+0-9]*[ \t]*\n")
+_PROSE_FIELDS = frozenset(
+    ("description", "when_to_use", "when-to-use", "whenToUse", "prompt", "system", "instructions")
+)
+_MOST_UNKNOWN = 200
+_NO_TEXT = ("", "null", " ")
 _NO_PROBLEMS: tuple[Problem, ...] = ()
 
 
@@ -46,17 +53,29 @@ def read_head(path: str, known: frozenset[str]) -> tuple[Stamp, Head]:
         head = _fast_head(data)
         if head is not None:
             return stamp_of(status), head
-        if data.lstrip(b"\xef\xbb\xbf\xff\xfe \t\r\n\0").startswith(b"-"):
-            while len(data) < HEAD_LIMIT and not _CLOSED.search(data, 3):
-                chunk = os.read(descriptor, 65536)
-                if not chunk:
-                    break
-                data += chunk
+        data = _whole_head(descriptor, data)
     except OSError as error:
         raise os_problem(error) from error
     finally:
         os.close(descriptor)
-    return stamp_of(status), parse_head(*decode(data[:HEAD_LIMIT]), known=known)
+    cut = len(data) < status.st_size
+    return stamp_of(status), parse_head(*decode(data, cut), known=known, cut=cut)
+
+
+def _whole_head(descriptor: int, data: bytes) -> bytes:
+    """Reads on until the head is closed, and enough of the body to describe it."""
+    if not data.lstrip(_BEFORE_HEAD).startswith(b"-"):
+        return data
+    start = data.find(b"-")
+    while len(data) < HEAD_LIMIT:
+        closed = _CLOSED.search(data, start)
+        if closed and len(data) - closed.end() >= _CHUNK // 2:
+            break
+        chunk = os.read(descriptor, _CHUNK if closed else 65536)
+        if not chunk:
+            break
+        data += chunk
+    return data[:HEAD_LIMIT]
 
 
 def _fast_head(data: bytes) -> Head | None:
@@ -70,13 +89,14 @@ def _fast_head(data: bytes) -> Head | None:
         metadata = read_plain(data[4:end].decode())
     except UnicodeDecodeError:
         return None
-    if not metadata or "description" not in metadata:
+    if not metadata or metadata.get("description", "") in _NO_TEXT:
         return None
     return Head(metadata, _NO_PROBLEMS, True, "")
 
 
-def parse_head(text: str, problems: list[Problem], known: frozenset[str]) -> Head:
-    parts = split(text)
+def parse_head(text: str, problems: list[Problem], known: frozenset[str], cut: bool = False) -> Head:
+    """`cut`: the file has more than `text`."""
+    parts = split(text, cut)
     problems = [*problems, *parts.problems]
     if parts.head is None:
         return Head({}, tuple(problems), False, parts.body)
@@ -91,8 +111,8 @@ def read_body(path: str) -> tuple[str, int, Stamp, list[Problem]]:
     return parts.body, parts.body_line, stamp, [*problems, *parts.problems]
 
 
-def split(text: str) -> Parts:
-    """Cut at a first line `---` and the next line that is just `---`."""
+def split(text: str, cut: bool = False) -> Parts:
+    """Cut at a first line `---` and the next line that is just `---` (or more of them)."""
     stripped = text.lstrip("\n \t")
     if not stripped.startswith("---"):
         return Parts(None, 0, text, 1, [])
@@ -116,28 +136,25 @@ def split(text: str) -> Parts:
         body = "\n".join(lines[close + 1 :])
         return Parts("\n".join(lines[1:close]), skipped + 2, body, skipped + close + 2, problems)
     end = _unclosed_end(lines)
-    problems.append(
-        Problem(
-            "warning",
-            "head-unclosed",
-            skipped + 1,
-            "the head is never closed; lines that look like fields were taken for it",
-            f"add a line `---` after line {skipped + end}",
-        )
-    )
+    problems.append(_too_long() if cut and end == len(lines) else _unclosed(skipped + 1, skipped + end))
     return Parts("\n".join(lines[1:end]), skipped + 2, "\n".join(lines[end:]), skipped + end + 1, problems)
 
 
+def _unclosed(line: int, last: int) -> Problem:
+    what = "the head is never closed; lines that look like fields were taken for it"
+    return Problem("warning", "head-unclosed", line, what, f"add a line `---` after line {last}")
+
+
+def _too_long() -> Problem:
+    what = f"the head is longer than {HEAD_LIMIT // 1024} KiB; only that much of it is used"
+    return Problem("warning", "head-too-long", 1, what, "move what is not a field below the closing `---`")
+
+
 def _closing_line(lines: list[str]) -> int | None:
-    longer = None
     for at in range(1, len(lines)):
-        if lines[at].startswith("---"):
-            line = lines[at].rstrip()
-            if line == "---":
-                return at
-            if longer is None and not line.strip("-"):
-                longer = at
-    return longer
+        if lines[at].startswith("---") and not lines[at].rstrip().strip("-"):
+            return at
+    return None
 
 
 def _unclosed_end(lines: list[str]) -> int:
@@ -156,7 +173,7 @@ def read_metadata(head: str, first_line: int, known: frozenset[str], problems: l
     if plain is not None:
         return plain
     try:
-        value, odd = read_yaml(head)
+        value, odd = read_yaml(head + "\n")
     except YamlError as error:
         reason = error.problem
     else:
@@ -187,34 +204,55 @@ def read_metadata(head: str, first_line: int, known: frozenset[str], problems: l
 
 
 def _pieces(head: str, known: frozenset[str]) -> Metadata:
-    """The head cut at lines that start a known field, each piece read alone."""
+    """The head cut at lines that start a field, each piece read alone. In prose only known fields count."""
     metadata: Metadata = {}
     key, start = "", 0
     lines = head.split("\n")
     for at, line in enumerate([*lines, "end:"]):
         match = _KEY_LINE.match(line)
-        if at < len(lines) and not (match and match[1] in known):
+        if not match or (at < len(lines) and match[1] not in known and not _may_follow(key, metadata)):
             continue
-        if key and key not in metadata:
-            metadata[key] = _piece(key, lines[start:at])
-        if match:
-            key, start = match[1], at
+        if key:
+            for field, value in _piece(key, lines[start:at]).items():
+                metadata.setdefault(field, value)
+        key, start = match[1], at
     return metadata
 
 
-def _piece(key: str, lines: list[str]) -> Value:
+def _may_follow(key: str, metadata: Metadata) -> bool:
+    """Whether a field that nobody knows may end the field `key`."""
+    return key not in _PROSE_FIELDS and len(metadata) < _MOST_UNKNOWN
+
+
+def _piece(key: str, lines: list[str]) -> Metadata:
+    """One field; behind prose also those that nobody knows."""
     text = "\n".join(lines)
     try:
-        value, _ = read_yaml(text)
+        value, _ = read_yaml(text + "\n")
     except YamlError:
         pass
     else:
-        if isinstance(value, dict) and list(value) == [key]:
-            return value[key]
-    raw = text[len(key) + 1 :].strip()
-    if len(raw) > 1 and raw[0] == raw[-1] and raw[0] in "\"'":
+        if isinstance(value, dict) and next(iter(value), None) == key and not any(k[:1].isupper() for k in value):
+            return value
+    return {key: _raw(text[len(key) + 1 :])}
+
+
+def _raw(text: str) -> str:
+    """What a person meant by a value that YAML can't read."""
+    raw = text.strip()
+    if _BLOCK_MARK.match(raw):
+        import textwrap
+
+        raw = textwrap.dedent(raw.partition("\n")[2]).strip()
+    elif len(raw) > 1 and raw[0] == raw[-1] and raw[0] in "\"'" and not _closes_early(raw):
         raw = raw[1:-1]
     return raw.replace("\\n", "\n")
+
+
+def _closes_early(raw: str) -> bool:
+    """`"a" or "b"` is not one quoted text, `"say "hi" now"` is."""
+    at = raw.index(raw[0], 1)
+    return at < len(raw) - 1 and not raw[at - 1].isspace() and not raw[at + 1].isalnum()
 
 
 def line_of(head: str, key: str, first_line: int = 2) -> int:

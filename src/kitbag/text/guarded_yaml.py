@@ -4,12 +4,13 @@ Builds values straight from the parser's events, so that nothing is constructed,
 recursed into before it has been counted. Used by frontmatter and by readers of whole YAML files.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from kitbag.text.plain_head import Value
 
 MAX_DEPTH = 40
 MAX_NODES = 20_000
+MAX_PROBLEMS = 20
 
 
 class YamlProblem(NamedTuple):
@@ -40,18 +41,26 @@ def read_yaml(text: str) -> tuple[Value, list[YamlProblem]]:
         raise YamlError(YamlProblem(line, "yaml-invalid", f"not valid YAML: {what}", "quote the value")) from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         what = str(error).splitlines()[0] if str(error) else type(error).__name__
+        line = _line_at(text, getattr(error, "position", 0))
         fix = "remove the characters that YAML does not allow"
-        raise YamlError(YamlProblem(0, "yaml-invalid", f"not valid YAML: {what}", fix)) from error
+        raise YamlError(YamlProblem(line, "yaml-invalid", f"not valid YAML: {what}", fix)) from error
+
+
+def _line_at(text: str, position: object) -> int:
+    """The C reader counts bytes."""
+    return text.encode(errors="replace").count(b"\n", 0, position) if isinstance(position, int) else 0
 
 
 class _Open:
     """A list or map whose end has not been seen yet."""
 
-    __slots__ = ("key", "value")
+    __slots__ = ("key", "line", "value")
 
     def __init__(self, value: "list[Value] | dict[str, Value]") -> None:
         self.value = value
         self.key: str | None = None
+        self.line = 0
+        """Where the key stands."""
 
 
 def _build(yaml: Any, events: Any, problems: list[YamlProblem]) -> Value:
@@ -60,28 +69,25 @@ def _build(yaml: Any, events: Any, problems: list[YamlProblem]) -> Value:
     result: Value = ""
     documents = 0
     for event in events:
-        kind = type(event)
+        kind = cast("type[Any]", type(event))
         if kind is yaml.DocumentStartEvent:
             documents += 1
             if documents > 1:
+                what = "only the first YAML document is used"
+                _note(problems, event.start_mark.line, "yaml-documents", what, "remove the others")
                 break
             continue
         if kind is yaml.SequenceEndEvent or kind is yaml.MappingEndEvent:
-            closed = stack.pop().value
-            result = _place(stack, closed, event, problems) if stack else closed
+            result = stack.pop().value
+            if stack:
+                _place(stack[-1], result, event, problems)
             continue
         if kind is yaml.ScalarEvent:
             node: Value = event.value
         elif kind is yaml.AliasEvent:
             node = f"*{event.anchor}"
-            problems.append(
-                YamlProblem(
-                    event.start_mark.line,
-                    "yaml-alias",
-                    f"the alias {node} is not expanded",
-                    "write the value out where it is used",
-                )
-            )
+            what = f"the alias {node[:80]} is not expanded"
+            _note(problems, event.start_mark.line, "yaml-alias", what, "write the value out where it is used")
         elif kind is yaml.SequenceStartEvent or kind is yaml.MappingStartEvent:
             stack.append(_Open([] if kind is yaml.SequenceStartEvent else {}))
             node = ""
@@ -92,31 +98,34 @@ def _build(yaml: Any, events: Any, problems: list[YamlProblem]) -> Value:
             limit = f"{MAX_NODES} values" if nodes > MAX_NODES else f"{MAX_DEPTH} levels"
             line = event.start_mark.line
             raise YamlError(YamlProblem(line, "yaml-limit", f"more than {limit}", "make it smaller"))
+        if kind is not yaml.AliasEvent and event.tag is not None:
+            what = f"the tag {event.tag[:80]} is ignored; the value is read as it is written"
+            _note(problems, event.start_mark.line, "yaml-tag", what, "remove the tag")
         if kind is yaml.ScalarEvent or kind is yaml.AliasEvent:
-            result = _place(stack, node, event, problems) if stack else node
+            result = node
+            if stack:
+                _place(stack[-1], node, event, problems)
     return result
 
 
-def _place(stack: list[_Open], node: Value, event: Any, problems: list[YamlProblem]) -> Value:
-    parent = stack[-1]
+def _note(problems: list[YamlProblem], line: int, code: str, problem: str, fix: str) -> None:
+    if len(problems) < MAX_PROBLEMS:
+        problems.append(YamlProblem(line, code, problem, fix))
+
+
+def _place(parent: _Open, node: Value, event: Any, problems: list[YamlProblem]) -> None:
     container = parent.value
     if isinstance(container, list):
         container.append(node)
     elif parent.key is None:
+        line = event.start_mark.line
         if not isinstance(node, str):
-            line = event.start_mark.line
-            raise YamlError(YamlProblem(line, "yaml-invalid", "a list or map stands where a key should", "quote the value"))
-        parent.key = node
+            what = "not valid YAML: a list or a map can't be a key"
+            raise YamlError(YamlProblem(line, "yaml-invalid", what, "quote the value"))
+        parent.key, parent.line = node, line
     else:
         if parent.key in container:
-            problems.append(
-                YamlProblem(
-                    event.start_mark.line,
-                    "yaml-duplicate-key",
-                    f"`{parent.key}` is given twice; the last one counts",
-                    "remove one of them",
-                )
-            )
+            what = f"`{parent.key[:80]}` is given twice; the last one counts"
+            _note(problems, parent.line, "yaml-duplicate-key", what, "remove one of them")
         container[parent.key] = node
         parent.key = None
-    return container

@@ -5,15 +5,24 @@ emoji with their joiners and selectors, and right-to-left text with its marks ar
 """
 
 import re
+import unicodedata
 
 _SUSPECT = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
     "\ud800-\udfff]"
 )
+_VIRAMA = 9
+"""The combining class of the sign that takes a letter's vowel away."""
 _FLAG_TAGS = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f")
-_RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]")
-_TERMINAL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+_RIGHT_TO_LEFT = re.compile(
+    "[\u0590-\u061b\u061d-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
+)
+# Scripts whose letters join, and the pictures that are joined into one: only these call for a joiner.
+_JOINED = re.compile("[\u0600-\u1cff\u20e3\u2190-\u2bff\ua800-\uabff\ufb50-\ufdff\ufe70-\ufefc\U00010a00-\U0001ffff]")
+# Letters that have a picture's or a variant's form: the information sign, Myanmar.
+_VARIED = re.compile("[\u1000-\u109f\u2139\u24c2]")
+_TERMINAL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def find_hidden(text: str) -> list[tuple[int, int]]:
@@ -32,28 +41,36 @@ def find_hidden(text: str) -> list[tuple[int, int]]:
 
 
 def _belongs(text: str, at: int) -> bool:
-    """A joiner, selector or direction mark that its neighbours call for."""
+    """A joiner, selector, filler or direction mark that its neighbours call for."""
     char = text[at]
     before = text[at - 1] if at else ""
     after = text[at + 1 : at + 2]
     if char in "\u200c\u200d":
-        return _wants_joiner(before) and _wants_joiner(after)
-    if "\ufe00" <= char <= "\ufe0f":
-        return (
-            bool(before)
-            and not _SUSPECT.match(before)
-            and (not before.isspace())
-            and (not before.isalpha() or before > "\u2e7f")
-        )
-    if "\U000e0100" <= char <= "\U000e01ef":
-        return "\u3400" <= before <= "\U0003ffff" and not _SUSPECT.match(before)
+        return _joins(text, at, before, after)
     if char in "\u200e\u200f\u061c":
         return _RIGHT_TO_LEFT.search(text) is not None
+    if char in "\u115f\u1160":  # what stands for a missing part of a Korean syllable
+        return "\u1100" <= before < "\u115f" or "\u1160" < after <= "\u11ff"
+    if not before or _SUSPECT.match(before):
+        return False
+    if "\ufe00" <= char <= "\ufe0f":
+        letter = before.isalpha() and before <= "\u2e7f" and not _VARIED.match(before)
+        return not letter and not before.isspace()
+    if "\U000e0100" <= char <= "\U000e01ef":
+        return "\u3400" <= before <= "\U0003ffff"
     return "\u180b" <= char <= "\u180f" and "\u1800" <= before <= "\u18af"
 
 
-def _wants_joiner(char: str) -> bool:
-    return char > "\u02ff" and (char == "\ufe0f" or not _SUSPECT.match(char))
+def _joins(text: str, at: int, before: str, after: str) -> bool:
+    if before == "\ufe0f":
+        return _belongs(text, at - 1) and _is_joined(after)
+    # At the end of a word a joiner still shapes an Arabic letter, or one that has lost its vowel.
+    ends_word = "\u0600" <= before <= "\u06ff" or unicodedata.combining(before or " ") == _VIRAMA
+    return _is_joined(before) and (_is_joined(after) or (ends_word and not _SUSPECT.match(after)))
+
+
+def _is_joined(char: str) -> bool:
+    return _JOINED.match(char) is not None and not _SUSPECT.match(char)
 
 
 def code_points(found: list[tuple[int, int]], most: int = 6) -> str:

@@ -9,9 +9,11 @@ from typing import TypeAlias, cast
 Value: TypeAlias = str | list["Value"] | dict[str, "Value"]
 Metadata: TypeAlias = dict[str, Value]
 
-_SPECIAL_FIRST = frozenset("\"'[]{}>|*&!%@`#,?-:=~<")
-_FLOW_SPECIAL = frozenset("\"'[]{}>|*&!%@`#?:=~<")
+_SPECIAL_FIRST = frozenset("\"'[]{}>|*&!%@`#,?-:")
+_FLOW_SPECIAL = frozenset("\"'[]{}>|*&!%@`#?:")
 _BLOCK_MARKS = frozenset((">", ">-", "|", "|-"))
+_LONGEST_KEY = 1000
+"""YAML wants the colon of a key within 1,024 characters."""
 
 
 def read_plain(head: str) -> Metadata | None:
@@ -60,7 +62,7 @@ def read_plain(head: str) -> Metadata | None:
             if following[:1] == " ":
                 return None
         metadata[key] = scalar
-    return metadata
+    return metadata if not metadata or len(max(metadata, key=len)) <= _LONGEST_KEY else None
 
 
 def _plain(value: str) -> str | None:
@@ -142,6 +144,7 @@ def _nested_map(lines: list[str], at: int, indent: int) -> tuple[Value | None, i
             break
         key, colon, value = text.partition(":")
         usable = colon and value[:1] == " " and key.replace("-", "_").isidentifier() and key[0] != "-"
+        usable = usable and len(key) <= _LONGEST_KEY
         value = value.strip(" ")
         scalar = _scalar(value) if usable and value and key not in entries else None
         if scalar is None:
@@ -164,9 +167,11 @@ def _block(lines: list[str], at: int, mark: str) -> tuple[str | None, int]:
         line = lines[at]
         text = line.lstrip(" ")
         if not text:
-            if _continues(lines, at):
+            # Blanks beyond the indent are text to YAML.
+            if line or _continues(lines, at):
                 return None, at
-            break
+            at += 1
+            continue
         depth = len(line) - len(text)
         if depth == 0:
             break

@@ -85,7 +85,7 @@ def read_bytes(path: str, limit: int = BODY_LIMIT) -> tuple[bytes, Stamp, bool]:
 def read_text(path: str, limit: int = BODY_LIMIT) -> tuple[str, Stamp, list[Problem]]:
     """The file as text with LF newlines, and what had to be done to get it."""
     data, stamp, more = read_bytes(path, limit)
-    text, problems = decode(data)
+    text, problems = decode(data, cut=more)
     if more:
         problems.append(
             Problem(
@@ -99,8 +99,11 @@ def read_text(path: str, limit: int = BODY_LIMIT) -> tuple[str, Stamp, list[Prob
     return text, stamp, problems
 
 
-def decode(data: bytes) -> tuple[str, list[Problem]]:
-    """Text with LF newlines and no leading BOM. Raises SourceError for what is not text at all."""
+def decode(data: bytes, cut: bool = False) -> tuple[str, list[Problem]]:
+    """Text with LF newlines and no leading BOM. Raises SourceError for what is not text at all.
+
+    `cut`: the file has more, so `data` may end inside a character.
+    """
     problems: list[Problem] = []
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         text = data.decode("utf-16", errors="replace")
@@ -112,8 +115,8 @@ def decode(data: bytes) -> tuple[str, list[Problem]]:
             text = data.decode("utf-8")
         except UnicodeDecodeError as error:
             line = data.count(b"\n", 0, error.start) + 1
-            if error.reason == "unexpected end of data" and len(data) - error.start < 4:
-                text = data[: error.start].decode("utf-8")  # the limit fell inside a character
+            if cut and error.reason == "unexpected end of data" and len(data) - error.start < 4:
+                text = data[: error.start].decode("utf-8")
             else:
                 text = data.decode("cp1252", errors="replace")
                 what = f"not UTF-8: byte 0x{data[error.start]:02x}, read as Windows-1252"

@@ -1,0 +1,110 @@
+"""Writes docs/commands.md and docs/settings.md from the program itself: `make docs`. A test compares them."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from kitbag.cli.root import EXIT_CODES, cli
+from kitbag.settings import GROUPS, SETTINGS, STATES
+
+HERE = Path(__file__).resolve().parent
+
+KEYS = {
+    "skills list": "a list of objects: `name`, `full_name`, `kind` (skill or command), `description`, `when_to_use`, "
+    "`argument_hint`, `scope`, `dialect`, `path`, `plugin`, `team`, `group`, `state`, `listed`, `model_may_load`, "
+    "`user_may_invoke`, `agents_may_preload`, `reason`. With `--format`: `text`, `described`, `listed`, `total`, `tokens`.",
+    "skills show": "the keys of `skills list`, and `display_name`, `version`, `tags`, `triggers`, `requires`, `subagents`, "
+    "`allowed_tools`, `token_budget`, `metadata` (the head as it was read), `tokens` (`level_0`, `level_1`, `level_2`), "
+    "`files` (`path`, `group`, `bytes`, `tokens`), `shadows`, `problems`. With `--level`: `full_name`, `level`, `tokens`, "
+    "`text`, and `files` at level 2.",
+    "skills which": "a list, the used one first: `name`, `full_name`, `description`, `scope`, `path`, `used`, `rule`.",
+    "skills search": "the keys of `skills list`, and `score`; best first.",
+    "skills validate": "a list: `path`, `valid`, and `problems` (or `errors`, texts, with `--portable`).",
+    "skills index": "the manifest itself.",
+    "skills set": "`full_name`, `state`, `file`; the same for enable and disable, of skills and agents.",
+    "agents list": "a list of objects: `name`, `full_name`, `display_name`, `description`, `scope`, `dialect`, `path`, `model` "
+    "(`name`, `variant`, `alternatives`, `original`), `permission_mode`, `permission_mode_original`, `max_turns`, `tools` "
+    "(`mode`, `names`, `specifiers`, `denied`, `unknown`, `original`), `skills`, `state`, `listed`, `model_may_spawn`, "
+    "`user_may_run`, `reason`, and further fields of the file.",
+    "agents show": "the keys of `agents list`, and `body`, `body_tokens`, `shadows`, `problems`.",
+    "personas list": "a list: `name`, `full_name`, `display_name`, `description`, `team`, `scope`, `path`, `core_skills`, "
+    "`skills`, `on_demand_skills`, `subagents` (null: all of the team's), `default_model`, `system_prompt_additions`.",
+    "personas show": "the keys of `personas list`, and `catalog_skills`, `found_on_demand`, `catalog_agents`, "
+    "`catalog_tokens`, `problems`.",
+    "plugins list": "a list: `name`, `display_name`, `version`, `description`, `path`, `enabled`, `source`, `digest`, "
+    "`installed_at`, `brings` (what it has and Kitbag does not run), and further fields of its manifest.",
+    "plugins install": "the keys of `plugins list`, and `updated`, `changed` (`sign`, `path`), `problems`.",
+    "config get": "a list: `key`, `value`, `source`, `meaning`.",
+    "config set": "`key`, `value`, `file`.",
+    "config where": "a list: `what`, `path`, `exists`.",
+    "doctor": "`counts`, `roots` (`path`, `kind`, `scope`, `items`) and `diagnostics`.",
+}
+
+
+def commands_page() -> str:
+    parts = [
+        "# Commands",
+        "Written by `make docs` from the program itself.",
+        "Every listing has `--json`; JSON is plain ASCII. A problem or diagnostic is `severity` (error, warning, info), "
+        "`code`, `file`, `line` (0: the whole file), `problem`, `fix`. Results go to stdout, remarks and errors to stderr.",
+        "```\n" + EXIT_CODES.replace("\b\n", "").strip() + "\n```",
+    ]
+    context = click.Context(cli, info_name="kitbag", **cli.context_settings)
+    for name in cli.list_commands(context):
+        command = cli.get_command(context, name)
+        assert command is not None
+        inner = click.Context(command, info_name=name, parent=context)
+        if isinstance(command, click.Group):
+            parts.append(f"## kitbag {name}\n\n{command.help}")
+            for verb in sorted(command.commands):
+                leaf = command.commands[verb]
+                parts.append(_section(f"{name} {verb}", leaf, click.Context(leaf, info_name=verb, parent=inner), "###"))
+        else:
+            parts.append(_section(name, command, inner, "##"))
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(name: str, command: click.Command, context: click.Context, mark: str) -> str:
+    context.max_content_width = 100
+    keys = f"\n\nJSON: {KEYS[name]}" if name in KEYS else ""
+    return f"{mark} kitbag {name}\n\n```\n{command.get_help(context)}\n```{keys}"
+
+
+def settings_page() -> str:
+    rows = [
+        f"| `{s.key}` | {s.kind.replace('|', ', ')} | `{s.default or ' '}` | {'yes' if s.project_may_set else 'no'} | {s.meaning} |"
+        for s in SETTINGS
+    ]
+    groups = " and ".join(f"`{group}.NAME`" for group in GROUPS)
+    return "\n".join(
+        [
+            "# Settings",
+            "",
+            "Written by `make docs` from the program itself.",
+            "",
+            "`~/.kitbag/settings.toml` is yours (`KITBAG_HOME` moves it), `.kitbag/settings.toml` is a project's, from the working",
+            "directory up to the git root. A project's value wins where a project may set it. `kitbag config get` shows each value with its source.",
+            "",
+            "| key | values | default | a project may set it | meaning |",
+            "|---|---|---|---|---|",
+            *rows,
+            "",
+            f"{groups} hold a state: {', '.join(f'`{state}`' for state in STATES)}. Where you and a project differ, the",
+            "stricter one counts.",
+            "",
+        ]
+    )
+
+
+PAGES = {"commands.md": commands_page, "settings.md": settings_page}
+
+
+def main() -> None:
+    for name, page in PAGES.items():
+        (HERE / name).write_text(page())
+        sys.stdout.write(f"wrote docs/{name}\n")
+
+
+if __name__ == "__main__":
+    main()

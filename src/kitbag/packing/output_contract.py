@@ -1,0 +1,121 @@
+"""What a subagent has to hand back for a packed task, and whether it did.
+
+The contract is rendered into the payload (`output_*.md`) and checked on the answer: complete, partial or
+blocked, and nothing that only looks like it. Used by pack and by whoever spawned the subagent.
+"""
+
+import os
+import re
+from typing import Any, Literal, NamedTuple, cast
+
+from kitbag.text.source import SourceError, read_text
+
+OutputKind = Literal["manifest+file", "text"]
+OUTPUT_KINDS: tuple[OutputKind, ...] = ("manifest+file", "text")
+Outcome = Literal["complete", "partial", "blocked"]
+OUTCOMES: tuple[Outcome, ...] = ("complete", "partial", "blocked")
+_KEYS = {"id": str, "file": str, "title": str, "date": str, "status": str, "key_findings": list, "needs_followup": list}
+_STATUS_LINE = re.compile(r"status: (complete|partial|blocked)")
+
+
+class OutputContract(NamedTuple):
+    kind: OutputKind
+    task_id: str
+    output_file: str
+    """Relative to the workspace."""
+    manifest_file: str
+    date: str
+
+    def render(self) -> str:
+        name = "output_text.md" if self.kind == "text" else "output_manifest_file.md"
+        with open(os.path.join(os.path.dirname(__file__), name), encoding="utf-8") as file:
+            text = file.read()
+        for key, value in (
+            ("{{TASK_ID}}", self.task_id),
+            ("{{OUTPUT_FILE}}", self.output_file),
+            ("{{MANIFEST_FILE}}", self.manifest_file),
+            ("{{DATE}}", self.date),
+        ):
+            text = text.replace(key, value)
+        return text
+
+
+def contract_for(task_id: str, kind: OutputKind, date: str) -> OutputContract:
+    """File names are made of the id, reduced to what is safe in a path."""
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "-", task_id).strip(".-")[:64] or "task"
+    return OutputContract(kind, task_id, f".kitbag/output/{safe}.md", ".kitbag/output/MANIFEST.jsonl", date)
+
+
+class OutputReport(NamedTuple):
+    outcome: Outcome | None
+    """None when the answer does not say."""
+    problems: tuple[str, ...]
+
+    @property
+    def valid(self) -> bool:
+        return self.outcome is not None and not self.problems
+
+
+def check_output(answer: str, contract: OutputContract, workspace: str) -> OutputReport:
+    """Reads the files that the contract names; changes nothing."""
+    lines = [line.strip() for line in answer.strip().split("\n") if line.strip()]
+    if not lines:
+        return OutputReport(None, ("the answer is empty",))
+    if contract.kind == "text":
+        match = _STATUS_LINE.fullmatch(lines[-1])
+        if match is None:
+            return OutputReport(None, ("the last line is not `status: complete`, `partial` or `blocked`",))
+        missing = () if len(lines) > 1 else ("there is no result above the status line",)
+        return OutputReport(cast(Outcome, match[1]), missing)
+    problems: list[str] = []
+    if len(lines) > 1:
+        problems.append(f"the answer has {len(lines)} lines, one is asked for")
+    outcome = _said(lines[-1], contract)
+    if outcome is None:
+        wanted = f"{contract.task_id} complete. See {contract.manifest_file} for summary."
+        problems.append(f"the answer does not end with `{wanted}` (or partial, blocked)")
+    problems += _check_files(contract, workspace, outcome)
+    return OutputReport(outcome, tuple(problems))
+
+
+def _said(line: str, contract: OutputContract) -> Outcome | None:
+    for outcome in OUTCOMES:
+        if line == f"{contract.task_id} {outcome}. See {contract.manifest_file} for summary.":
+            return outcome
+    return None
+
+
+def _check_files(contract: OutputContract, workspace: str, outcome: Outcome | None) -> list[str]:
+    problems: list[str] = []
+    path = os.path.join(workspace, contract.output_file)
+    if not os.path.isfile(path):
+        if outcome != "blocked":
+            problems.append(f"the file {contract.output_file} was not written")
+    elif os.path.getsize(path) == 0:
+        problems.append(f"the file {contract.output_file} is empty")
+    try:
+        text, _, _ = read_text(os.path.join(workspace, contract.manifest_file))
+    except SourceError:
+        return [*problems, f"{contract.manifest_file} was not written"]
+    mine = [entry for entry in map(_parse, text.split("\n")) if entry is not None and entry.get("id") == contract.task_id]
+    if not mine:
+        return [*problems, f"{contract.manifest_file} has no line for {contract.task_id}"]
+    entry = mine[-1]
+    for key, kind in _KEYS.items():
+        if not isinstance(entry.get(key), kind):
+            problems.append(f"the line in {contract.manifest_file} has no {key} that is a {kind.__name__}")
+    if outcome is not None and entry.get("status") != outcome:
+        problems.append(f"the answer says {outcome}, {contract.manifest_file} says {entry.get('status')}")
+    if entry.get("file") not in (contract.output_file, None):
+        problems.append(f"the line in {contract.manifest_file} names another file: {entry.get('file')}")
+    return problems
+
+
+def _parse(line: str) -> dict[str, Any] | None:
+    import json
+
+    try:
+        value: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None

@@ -1,0 +1,70 @@
+"""Skills that an agent file names under `skills:`: whole, in declared order, before the agent's own body.
+
+All or nothing for each: an unknown name or one that does not fit is a warning, never a piece. Used by
+compose for an agent's prompt and by pack, which charges them first.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kitbag.errors import Diagnostic, KitbagError
+from kitbag.ledger import Entry, kept
+from kitbag.library.agents import Agent
+from kitbag.library.registry import Registry
+from kitbag.library.skills import Skill
+from kitbag.packing.delivery import deliver
+
+
+class Preloads(NamedTuple):
+    skills: tuple[Skill, ...]
+    entries: tuple[Entry, ...]
+    warnings: tuple[Diagnostic, ...]
+
+    @property
+    def tokens(self) -> int:
+        return sum(entry.tokens for entry in self.entries)
+
+
+def preload(agent: Agent, registry: Registry, limit: int, count: Callable[[str], int]) -> Preloads:
+    skills: dict[str, Skill] = {}
+    entries: list[Entry] = []
+    warnings: list[Diagnostic] = []
+    left = limit
+    for name in agent.skills:
+
+        def warn(problem: str, fix: str, name: str = name) -> None:
+            what = f"the skill {name!r} is not preloaded: {problem}"
+            warnings.append(Diagnostic("warning", "preload", agent.path, 0, what, fix))
+
+        try:
+            skill = _find(name, agent, registry)
+        except KitbagError as error:
+            warn(error.problem, error.fix)
+            continue
+        if skill.full_name in skills:
+            continue
+        verdict = registry.judge(skill)
+        if not verdict.preload:
+            warn(verdict.reason or "it is closed to agents", "open it, or remove it from `skills:`")
+            continue
+        delivery = deliver(skill)
+        warnings += delivery.problems
+        entry = kept("preload", skill.path, delivery.text + "\n\n", count, skill.root.scope, "L1")
+        if entry.tokens > left:
+            warn(f"{entry.tokens:,} tokens, and {max(left, 0):,} are left of the skills budget", "raise budget.skills")
+            why = "over the skills budget; preloads are never cut"
+            entries.append(entry._replace(text="", tokens=0, tokens_cut=entry.tokens, status="omitted", reason=why))
+            continue
+        left -= entry.tokens
+        skills[skill.full_name] = skill
+        entries.append(entry)
+    return Preloads(tuple(skills.values()), tuple(entries), tuple(warnings))
+
+
+def _find(name: str, agent: Agent, registry: Registry) -> Skill:
+    """A plugin's agent looks in its own plugin first."""
+    if agent.root.plugin:
+        own = registry.skills.exact(f"{agent.root.plugin}:{name}")
+        if own is not None:
+            return own
+    return registry.find_skill(name)

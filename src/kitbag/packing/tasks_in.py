@@ -1,0 +1,260 @@
+"""A task to be packed, from wherever tasks are kept: `.kitbag/tasks/`, a file, stdin, or a configured command.
+
+Content never raises: a field of the wrong type is a warning. Only a task that can't be found does. Used
+by pack.
+"""
+
+import os
+import sys
+from typing import Any, NamedTuple, cast
+
+from kitbag.errors import Diagnostic, InvalidError, NotFoundError
+from kitbag.library.scopes import Places
+from kitbag.text.frontmatter import parse_head, split
+from kitbag.text.guarded_yaml import YamlError, read_yaml
+from kitbag.text.source import SourceError, read_text
+
+SUFFIXES = (".json", ".yaml", ".yml", ".md")
+FIELDS = frozenset(
+    ("id", "title", "description", "type", "size", "labels", "complexity", "depends", "parent", "children", "files")
+)
+COMMAND_SECONDS = 30
+_LIMIT = 4 * 1024 * 1024
+
+
+class Task(NamedTuple):
+    id: str
+    title: str
+    description: str
+    type: str
+    size: str
+    labels: tuple[str, ...]
+    complexity: str
+    depends: tuple[str, ...]
+    parent: str
+    children: tuple[str, ...]
+    files: tuple[str, ...]
+    extra: dict[str, str]
+    source: str
+    """The file or the command it came from."""
+    description_line: int
+    """Where the description starts in its file, for diagnostics."""
+
+    @property
+    def values(self) -> dict[str, str]:
+        """For `{{VAR}}`: TASK_ID, TITLE, LABELS and so on; further fields by their own names."""
+        named = {
+            "TASK_ID": self.id,
+            "ID": self.id,
+            "TASK_TITLE": self.title,
+            "TITLE": self.title,
+            "DESCRIPTION": self.description,
+            "TYPE": self.type,
+            "SIZE": self.size,
+            "COMPLEXITY": self.complexity,
+            "PARENT": self.parent,
+            "EPIC_ID": self.parent,
+            "LABELS": ", ".join(self.labels),
+            "DEPENDS": ", ".join(self.depends),
+            "CHILDREN": ", ".join(self.children),
+            "FILES": ", ".join(self.files),
+        }
+        return {**{key.upper(): value for key, value in self.extra.items()}, **{k: v for k, v in named.items() if v}}
+
+
+class TaskSource(NamedTuple):
+    """How tasks are reached; the commands come from the user's settings only."""
+
+    places: Places
+    task_command: str = ""
+    children_command: str = ""
+
+
+def load_task(reference: str, source: TaskSource, stdin: str | None = None) -> tuple[Task, list[Diagnostic]]:
+    """Raises NotFoundError (exit 4) when there is no such task, InvalidError when it can't be read."""
+    if reference == "-":
+        text = sys.stdin.read(_LIMIT) if stdin is None else stdin
+        if not text.strip():
+            raise NotFoundError("there is no task on standard input", "pipe a task as JSON, YAML or Markdown")
+        return parse_task(text, "", "standard input")
+    path = _find_file(reference, source.places)
+    if path is not None:
+        try:
+            text, _, problems = read_text(path, _LIMIT)
+        except SourceError as error:
+            raise InvalidError(f"{path}: {error.problem}", error.fix) from error
+        task, warnings = parse_task(text, os.path.splitext(path)[1], path, _stem(path))
+        return task, [*(Diagnostic("warning", p.code, path, p.line, p.problem, p.fix) for p in problems), *warnings]
+    if source.task_command:
+        text = run_configured(source.task_command, reference, source.places.cwd)
+        return parse_task(text, ".json", f"command: {source.task_command}", reference)
+    where = "no file .kitbag/tasks/" + reference + "{.json,.yaml,.md}"
+    raise NotFoundError(f"there is no task {reference!r}: {where}", "write that file, name a file, or set pack.task_command")
+
+
+def load_children(task: Task, source: TaskSource) -> tuple[list[Task], list[Diagnostic]]:
+    """The tasks of an epic: those it lists, those that name it as their parent, or the configured command's."""
+    problems: list[Diagnostic] = []
+    found: list[Task] = []
+    if source.children_command and not task.children:
+        text = run_configured(source.children_command, task.id, source.places.cwd)
+        for item in _many(_parse_json(text, source.children_command)):
+            child, warnings = _from_fields(item, source.children_command, "", 0)
+            found.append(child)
+            problems += warnings
+        return found, problems
+    for name in task.children or _named_parent(task.id, source.places):
+        child, warnings = load_task(name, source)
+        found.append(child)
+        problems += warnings
+    return found, problems
+
+
+def _stem(path: str) -> str:
+    return os.path.splitext(os.path.basename(path))[0]
+
+
+def _folders(places: Places) -> list[str]:
+    return [os.path.join(directory, ".kitbag", "tasks") for directory in places.project_dirs or (places.cwd,)]
+
+
+def _find_file(reference: str, places: Places) -> str | None:
+    inside = reference and os.sep not in reference and reference not in (".", "..") and "\0" not in reference
+    for folder in _folders(places) if inside else ():
+        for suffix in SUFFIXES:
+            path = os.path.join(folder, reference + suffix)
+            if os.path.isfile(path):
+                return path
+    path = os.path.join(places.cwd, os.path.expanduser(reference)) if "\0" not in reference else ""
+    looks_like_file = os.sep in reference or reference.endswith(SUFFIXES)
+    return path if looks_like_file and os.path.isfile(path) else None
+
+
+def _named_parent(task_id: str, places: Places) -> list[str]:
+    names: list[str] = []
+    for folder in _folders(places):
+        for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+            if name.endswith(SUFFIXES):
+                path = os.path.join(folder, name)
+                try:
+                    child, _ = parse_task(read_text(path, _LIMIT)[0], os.path.splitext(path)[1], path, _stem(path))
+                except (SourceError, InvalidError):
+                    continue
+                if child.parent == task_id:
+                    names.append(path)
+    return names
+
+
+def run_configured(command: str, task_id: str, cwd: str) -> str:
+    """`{id}` becomes one argument; no shell is involved. A failure means that there is no such task."""
+    import shlex
+    import subprocess
+
+    words = [word.replace("{id}", task_id) for word in shlex.split(command)]
+    try:
+        done = subprocess.run(  # noqa: S603 - the user's own setting
+            words, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_SECONDS, check=False
+        )
+    except FileNotFoundError as error:
+        raise InvalidError(f"the task command can't be run: {words[0]} is not there", "correct pack.task_command") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InvalidError(f"the task command can't be run: {error}", "correct pack.task_command") from error
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).decode("utf-8", "replace").strip().splitlines()
+        detail = f": {said[-1]}" if said else ""
+        raise NotFoundError(f"there is no task {task_id!r}: `{' '.join(words)}` ended with {done.returncode}{detail}")
+    return done.stdout[:_LIMIT].decode("utf-8", "replace")
+
+
+def parse_task(text: str, suffix: str, source: str, name: str = "") -> tuple[Task, list[Diagnostic]]:
+    """JSON, YAML, or Markdown whose head has the fields and whose body is the description."""
+    if suffix == ".json" or (not suffix and text.lstrip().startswith(("{", "["))):
+        found = _many(_parse_json(text, source))
+        if not found:
+            raise InvalidError(f"{source}: holds no task", 'write {"id": ..., "title": ...}')
+        return _from_fields(found[0], source, name, 0)
+    if suffix in (".yaml", ".yml"):
+        try:
+            value, _ = read_yaml(text)
+        except YamlError as error:
+            line = error.problem.line + 1
+            raise InvalidError(f"{source}:{line}: {error.problem.problem}", error.problem.fix) from error
+        if not isinstance(value, dict):
+            raise InvalidError(f"{source}: is not a list of `key: value` lines", "write `id:`, `title:` and so on")
+        return _from_fields(cast("dict[str, Any]", value), source, name, 0)
+    parts = split(text)
+    head = parse_head(text, [], FIELDS)
+    fields = cast("dict[str, Any]", dict(head.metadata))
+    body = parts.body.strip()
+    line = parts.body_line + (len(parts.body) - len(parts.body.lstrip("\n")))
+    if body:
+        fields["description"] = body
+    if not fields.get("title"):
+        first = next((line.strip("# ") for line in body.split("\n") if line.strip()), "")
+        fields["title"] = first[:120]
+    return _from_fields(fields, source, name, line)
+
+
+def _parse_json(text: str, source: str) -> Any:
+    import json
+
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise InvalidError(f"{source}: nested too deeply", "write a plain task") from error
+    except ValueError as error:
+        line = getattr(error, "lineno", 0)
+        raise InvalidError(f"{source}:{line}: not valid JSON: {error}", "mend it") from error
+
+
+def _many(value: Any) -> list[dict[str, Any]]:
+    """The tasks in what a tool printed: a task, a list, or either below `task`, `tasks`, `data`, `result`."""
+    if isinstance(value, list):
+        return [cast("dict[str, Any]", item) for item in cast("list[Any]", value) if isinstance(item, dict)]
+    if not isinstance(value, dict):
+        return []
+    fields = cast("dict[str, Any]", value)
+    for key in ("task", "tasks", "data", "result", "children"):
+        inner = fields.get(key)
+        if isinstance(inner, dict | list) and not ("id" in fields and "title" in fields):
+            return _many(inner)
+    return [fields]
+
+
+def _from_fields(fields: dict[str, Any], source: str, name: str, line: int) -> tuple[Task, list[Diagnostic]]:
+    problems: list[Diagnostic] = []
+
+    def text(key: str) -> str:
+        value = fields.get(key)
+        if value is None or isinstance(value, str | int | float | bool):
+            return "" if value is None else str(value).strip()
+        what = f"`{key}` of the task is not a text; ignored"
+        problems.append(Diagnostic("warning", "task-field", source, 0, what, f"write `{key}` as a text"))
+        return ""
+
+    def texts(key: str) -> tuple[str, ...]:
+        value = fields.get(key)
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        if isinstance(value, list):
+            items = cast("list[Any]", value)
+            return tuple(_id_or_text(item) for item in items if _id_or_text(item))
+        if value is not None:
+            what = f"`{key}` of the task is not a list; ignored"
+            problems.append(Diagnostic("warning", "task-field", source, 0, what, f"write `{key}` as a list"))
+        return ()
+
+    known = Task(
+        text("id") or name or "task", text("title"), text("description"), text("type").lower(), text("size").lower(),
+        texts("labels"), text("complexity").lower(), texts("depends"), text("parent") or text("parentId"),
+        texts("children"), texts("files"),
+        {key: str(value) for key, value in fields.items() if key not in FIELDS and isinstance(value, str | int | float)},
+        source, line,
+    )  # fmt: skip
+    return known, problems
+
+
+def _id_or_text(item: Any) -> str:
+    if isinstance(item, dict):
+        return str(cast("dict[str, Any]", item).get("id", "")).strip()
+    return str(item).strip() if isinstance(item, str | int | float) else ""

@@ -1,0 +1,78 @@
+"""The generated pages say what the program says, and the examples in the README run."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kitbag
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def generator() -> object:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", ["commands.md", "settings.md"])
+def test_the_generated_pages_are_up_to_date(page: str) -> None:
+    pages = generator().PAGES  # type: ignore[attr-defined]
+    assert (ROOT / "docs" / page).read_text() == pages[page](), "run: make docs"
+
+
+def test_the_python_example_of_the_readme_runs(tmp_path: Path) -> None:
+    [example] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    assert len(example.strip().splitlines()) <= 10
+    env = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run(
+        [sys.executable, "-c", example], cwd=ROOT, env=env, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert "<available-skills>" in done.stdout
+    assert "shop/code_review" in done.stdout
+    assert "1 loaded" in done.stdout
+
+
+def test_every_public_name_can_be_imported() -> None:
+    for name in kitbag.__all__:
+        assert getattr(kitbag, name) is not None
+    assert dir(kitbag) == kitbag.__all__
+
+
+def test_importing_kitbag_imports_nothing_of_it() -> None:
+    code = "import sys, kitbag; print([m for m in sys.modules if m.startswith('kitbag.')])"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n"
+
+
+def test_listing_plain_skills_imports_nothing_heavy(tmp_path: Path) -> None:
+    skill = tmp_path / ".kitbag" / "skills" / "x"
+    skill.mkdir(parents=True)
+    (skill / "SKILL.md").write_text("---\nname: x\ndescription: d\n---\nbody\n")
+    code = (
+        "import sys; sys.argv = ['kitbag', 'skills', 'list']\n"
+        "from kitbag.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: pass\n"
+        "heavy = {'yaml', 'json', 'rich', 'tomllib', 'tomlkit', 'pathspec', 'dataclasses', 'pathlib', 'asyncio', 'httpx2'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
+    )
+    env = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run([sys.executable, "-S", "-c", "import site; site.main()\n" + code], cwd=tmp_path, env=env, capture_output=True, text=True)  # fmt: skip
+    assert done.stderr.splitlines()[-1] == "[]", done.stderr
+
+
+def test_the_tour_of_make_run_works() -> None:
+    script = Path(sys.executable).with_name("kitbag")
+    done = subprocess.run(
+        ["sh", "examples/tour.sh", str(script)], cwd=ROOT, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert "0 errors · 0 warnings" in done.stdout

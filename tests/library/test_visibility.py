@@ -1,0 +1,365 @@
+"""The one rule for who may see and use an item, as a table, and the proof that nothing goes round it."""
+
+import itertools
+import tempfile
+import unicodedata
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conftest import World
+from kitbag.errors import KitbagError
+from kitbag.library.personas import Persona
+from kitbag.library.registry import Registry
+from kitbag.library.router import search
+from kitbag.library.scopes import Root
+from kitbag.library.skills import NO_MODEL, NO_USER, REQUIRED, Skill
+from kitbag.library.visibility import OPEN, View, judge_agent, judge_skill, judge_skills
+from kitbag.packing.skill_registry import SkillRegistry
+from kitbag.settings import STATES, Sourced, State
+
+ROOT = Root("/skills", "skills", "project", "kitbag", (1, 0))
+
+
+def skill(name: str = "x", team: str = "", group: str = "", flags: int = 0) -> Skill:
+    full = f"{team}/{name}" if team else name
+    return Skill(ROOT, f"{full}/SKILL.md", (0, 0, 0, 0), name, full, "Does.", "", "", flags, team, group, ())
+
+
+def persona(name: str = "dev", team: str = "data", **lists: tuple[str, ...]) -> Persona:
+    fields = {"core_skills": (), "skills": (), "on_demand_skills": (), "subagents": None, **lists}
+    return Persona(ROOT, "p.yaml", name, name, "", team, **fields, system_prompt_additions="", default_model="")  # type: ignore[arg-type]
+
+
+def states(**given: State) -> dict[str, Sourced]:
+    return {name: Sourced(state, "settings.toml") for name, state in given.items()}
+
+
+class Tools:
+    """The tools of a subagent: with Skill, or without."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+
+    def allows(self, tool: str) -> bool:
+        return tool in self.names
+
+
+# -- a team's skill, by who looks: (in the catalog, found by search, loadable by full name) ----------
+
+NOTHING, BY_NAME, ON_DEMAND, LISTED = (
+    (False, False, False),
+    (False, False, True),
+    (False, True, True),
+    (True, True, True),
+)
+LOOKERS = {
+    "nobody chosen": View(),
+    "team only": View("data"),
+    "its persona": View("data", persona("dev")),
+    "other persona": View("data", persona("ops")),
+    "other persona that lists it": View("data", persona("ops", skills=("x",))),
+    "other persona that lists it in full": View("data", persona("ops", core_skills=("DATA/X",))),
+    "other persona that has it on demand": View("data", persona("ops", on_demand_skills=("x",))),
+    "its persona that has it on demand": View("data", persona("dev", on_demand_skills=("x",))),
+    "its persona that has it both ways": View("data", persona("dev", skills=("x",), on_demand_skills=("x",))),
+    "other team": View("web", persona("dev", "web")),
+    "other team that lists it": View("web", persona("dev", "web", skills=("x", "data/x"))),
+    "persona without team": View("", persona("dev", "")),
+    "persona without team that lists it": View("", persona("dev", "", skills=("data/x",))),
+}
+TEAM_TABLE = {
+    #                                       its own folder  core      no folder
+    "nobody chosen":                       (BY_NAME,        BY_NAME,   BY_NAME),
+    "team only":                           (BY_NAME,        LISTED,    BY_NAME),
+    "its persona":                         (LISTED,         LISTED,    BY_NAME),
+    "other persona":                       (NOTHING,        LISTED,    BY_NAME),
+    "other persona that lists it":         (LISTED,         LISTED,    LISTED),
+    "other persona that lists it in full": (LISTED,         LISTED,    LISTED),
+    "other persona that has it on demand": (ON_DEMAND,      ON_DEMAND, ON_DEMAND),
+    "its persona that has it on demand":   (ON_DEMAND,      ON_DEMAND, ON_DEMAND),
+    "its persona that has it both ways":   (LISTED,         LISTED,    LISTED),
+    "other team":                          (NOTHING,        NOTHING,   NOTHING),
+    "other team that lists it":            (NOTHING,        NOTHING,   NOTHING),
+    "persona without team":                (BY_NAME,        BY_NAME,   BY_NAME),
+    "persona without team that lists it":  (LISTED,         LISTED,    LISTED),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("looker", TEAM_TABLE)
+@pytest.mark.parametrize(("at", "group"), [(0, "dev"), (1, "core"), (2, "")])
+def test_a_team_s_skill_is_seen_by_those_it_is_for(looker: str, at: int, group: str) -> None:
+    verdict = judge_skill(skill(team="data", group=group), LOOKERS[looker])
+    assert (verdict.listed, verdict.searchable, verdict.model) == TEAM_TABLE[looker][at]
+    assert verdict.user == verdict.preload == verdict.model
+    assert bool(verdict.reason) == (not verdict.listed)
+
+
+@pytest.mark.parametrize("looker", LOOKERS)
+def test_an_ordinary_skill_is_there_for_everyone(looker: str) -> None:
+    assert judge_skill(skill(), LOOKERS[looker]) == OPEN
+
+
+# -- the other axes, each alone and all together ---------------------------------------------------
+
+
+class Axes(NamedTuple):
+    listed: bool
+    described: bool
+    model: bool
+    user: bool
+    preload: bool
+    searchable: bool
+
+
+BY_STATE = {
+    "on": Axes(True, True, True, True, True, True),
+    "name-only": Axes(True, False, True, True, True, True),
+    "user-only": Axes(False, False, False, True, False, False),
+    "off": Axes(False, False, False, False, False, False),
+}
+NO_MODEL_AXES = Axes(False, False, False, True, False, False)
+NO_USER_AXES = Axes(True, True, True, False, True, True)
+NO_SKILL_TOOL = Axes(False, False, False, True, True, False)
+ALL = BY_STATE["on"]
+
+
+def test_the_whole_table() -> None:
+    """Each circumstance only takes away, and they take away independently of each other."""
+    rows = 0
+    for state, no_model, no_user, tools, looker, (at, group) in itertools.product(
+        STATES,
+        (False, True),
+        (False, True),
+        (None, Tools("Skill"), Tools("Read")),
+        LOOKERS,
+        enumerate(("dev", "core", "")),
+    ):
+        listed, searchable, loadable = TEAM_TABLE[looker][at]
+        team = Axes(listed, listed, loadable, loadable, loadable, searchable)
+        without_tool = tools is not None and not tools.allows("Skill")
+        parts = (
+            BY_STATE[state],
+            NO_MODEL_AXES if no_model else ALL,
+            NO_USER_AXES if no_user else ALL,
+            NO_SKILL_TOOL if without_tool else ALL,
+            team,
+        )
+        expected = tuple(all(part[axis] for part in parts) for axis in range(len(Axes._fields)))
+        one = skill(team="data", group=group, flags=NO_MODEL * no_model | NO_USER * no_user)
+        view = LOOKERS[looker]._replace(states=states(**{"data/x": state}), agent_tools=tools)
+        verdict = judge_skill(one, view)
+        assert verdict[:6] == expected, (state, no_model, no_user, without_tool, looker, group)
+        assert verdict.state == state
+        assert verdict.reason or all(expected)
+        rows += 1
+    assert rows == 4 * 2 * 2 * 3 * 13 * 3
+
+
+def test_a_verdict_is_never_at_odds_with_itself() -> None:
+    for state, flags, looker in itertools.product(STATES, (0, NO_MODEL, NO_USER, NO_MODEL | NO_USER), LOOKERS.values()):
+        for group in ("dev", "core", ""):
+            verdict = judge_skill(
+                skill(team="data", group=group, flags=flags), looker._replace(states=states(**{"data/x": state}))
+            )
+            assert verdict.searchable or not verdict.listed  # what is listed is found
+            assert verdict.model or not verdict.searchable  # what is found can be loaded
+            assert verdict.listed or not verdict.described
+
+
+def test_the_quick_way_for_many_gives_the_answers_of_the_careful_one() -> None:
+    skills = [
+        skill(f"s{at}", team, group, flags)
+        for at, (team, group, flags) in enumerate(
+            itertools.product(("", "data"), ("", "core", "dev"), (0, NO_MODEL, NO_USER, REQUIRED))
+        )
+    ]
+    for view in (
+        *LOOKERS.values(),
+        View(states=states(s1="off")),
+        View(agent_tools=Tools()),
+        View(agent_tools=Tools("Skill")),
+    ):
+        assert judge_skills(skills, view) == [(one, judge_skill(one, view)) for one in skills]
+
+
+@pytest.mark.parametrize(
+    ("one", "view", "reason"),
+    [
+        (skill(), View(states=states(x="off")), "switched off in settings.toml"),
+        (skill(), View(states=states(x="user-only")), "for the user only, by settings.toml"),
+        (skill(), View(states=states(x="name-only")), "name only, by settings.toml"),
+        (skill(flags=NO_MODEL), View(), "disable-model-invocation in its file"),
+        (skill(flags=NO_USER), View(), "user-invocable is false in its file"),
+        (skill(), View(agent_tools=Tools("Read")), "the agent has no Skill tool"),
+        (skill(team="data"), View(), "belongs to team data: load it as data/x, or choose a persona"),
+        (skill(team="data"), View("web"), "belongs to team data, not web"),
+        (skill(team="data", group="ops"), LOOKERS["its persona"], "belongs to ops, not to dev"),
+    ],
+)
+def test_a_closed_door_says_why_it_is_closed(one: Skill, view: View, reason: str) -> None:
+    assert judge_skill(one, view).reason == reason
+
+
+def test_a_state_is_given_to_a_full_name_in_any_case_and_any_storage_of_accents() -> None:
+    assert judge_skill(skill("Deploy"), View(states=states(deploy="off"))).state == "off"
+    assert judge_skill(skill("x", team="data"), View(states=states(x="off"))).state == "on"
+    composed, decomposed = (unicodedata.normalize(form, "café") for form in ("NFC", "NFD"))
+    for name, written in ((composed, decomposed), (decomposed, composed)):
+        assert judge_skill(skill(name), View(states=states(**{written: "off"}))).state == "off"
+
+
+# -- agents ----------------------------------------------------------------------------------------
+
+
+class AgentLike(NamedTuple):
+    name: str = "a"
+    team: str = ""
+    persona: str = ""
+    disabled: bool = False
+    hidden: bool = False
+    model_invocable: bool = True
+    user_invocable: bool = True
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.team}/{self.name}" if self.team else self.name
+
+
+@pytest.mark.parametrize(
+    ("agent", "view", "listed", "model", "user"),
+    [
+        (AgentLike(), View(), True, True, True),
+        (AgentLike(), View(states=states(a="name-only")), True, True, True),
+        (AgentLike(), View(states=states(a="user-only")), False, False, True),
+        (AgentLike(), View(states=states(a="off")), False, False, False),
+        (AgentLike(disabled=True), View(), False, False, False),
+        (AgentLike(hidden=True), View(), False, True, True),
+        (AgentLike(model_invocable=False), View(), False, False, True),
+        (AgentLike(user_invocable=False), View(), True, True, False),
+        (AgentLike(team="data"), View(), False, False, True),
+        (AgentLike(team="data"), View("data"), True, True, True),
+        (AgentLike(team="data"), View("web"), False, False, False),
+        (AgentLike(team="data"), View("data", persona()), True, True, True),
+        (AgentLike(team="data"), View("data", persona(subagents=())), False, False, False),
+        (AgentLike(team="data"), View("data", persona(subagents=("A",))), True, True, True),
+        (AgentLike(team="data", persona="dev"), View("data", persona()), True, True, True),
+        (AgentLike(team="data", persona="ops"), View("data", persona()), False, False, False),
+        (AgentLike(team="data", persona="dev"), View("data"), False, False, False),
+        (AgentLike(team="data"), View("", persona("w", "", subagents=("data/a",))), True, True, True),
+        (AgentLike(team="data"), View("", persona("w", "")), False, False, False),
+    ],
+)
+def test_an_agent_is_seen_by_those_it_is_for(
+    agent: AgentLike, view: View, listed: bool, model: bool, user: bool
+) -> None:
+    verdict = judge_agent(agent, view)
+    assert (verdict.listed, verdict.model, verdict.user) == (listed, model, user)
+    assert verdict.described == (listed and verdict.state != "name-only")
+
+
+def test_an_agent_that_a_visible_skill_names_is_there_though_the_persona_does_not_list_it() -> None:
+    view = View("data", persona(subagents=()))
+    assert judge_agent(AgentLike(team="data"), view, frozenset({"a"})).listed
+    assert not judge_agent(AgentLike(team="data", persona="ops"), view, frozenset({"a"})).listed
+
+
+# -- who may switch what ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("user", "project"), list(itertools.product(STATES, STATES)))
+def test_a_project_can_only_close_what_the_user_left_open(world: World, user: State, project: State) -> None:
+    world.skill(".kitbag/skills", "x")
+    world.write("~/.kitbag/settings.toml", f'[skills]\nx = "{user}"\n')
+    world.write(".kitbag/settings.toml", f'[skills]\nX = "{project}"\n')
+    registry = world.registry(use_index=False)
+    verdict = registry.judge(registry.find_skill("x"))
+    assert verdict.state == STATES[max(STATES.index(user), STATES.index(project))]
+
+
+# -- nothing goes round the rule ---------------------------------------------------------------------
+
+FOLDERS = ["", "data/core", "data/dev", "data/ops", "data", "web/core"]
+WANTED = [("", ""), ("data", ""), ("data", "dev"), ("data", "ops"), ("web", ""), ("", "writer")]
+
+
+@st.composite
+def libraries(draw: st.DrawFn) -> tuple[dict[str, str], tuple[str, str]]:
+    """Files of a library by path, and the team and persona that look at it."""
+    files = {
+        ".kitbag/skills/web/_team.md": "Web.",
+        ".kitbag/skills/data/_team.md": "Data.",
+        ".kitbag/personas/writer.yaml": "name: writer\nskills: [data/beta]\n",
+    }
+    some = st.lists(st.sampled_from(["alpha", "beta", "gamma", "data/delta"]), max_size=2)
+    for who in ("dev", "ops"):
+        lines = [f"name: {who}"] + [f"{key}: {draw(some)}" for key in ("core_skills", "skills", "on_demand_skills")]
+        files[f".kitbag/skills/data/_persona_{who}.yaml"] = "\n".join(lines).replace("'", "")
+    switched: list[str] = []
+    for name in ("alpha", "beta", "gamma", "delta"):
+        for folder in draw(st.lists(st.sampled_from(FOLDERS), unique=True, max_size=2)):
+            head = f"name: {name}\ndescription: The word {name}.\n"
+            head += draw(st.sampled_from(["", "disable-model-invocation: true\n", "user-invocable: false\n"]))
+            place = f"{folder}/{name}" if folder else name
+            files[f".kitbag/skills/{place}/SKILL.md"] = f"---\n{head}---\nThe body of {place}.\n"
+            full = f"{folder.split('/')[0]}/{name}" if folder else name
+            if draw(st.booleans()):
+                switched.append(f'"{full}" = "{draw(st.sampled_from(STATES))}"')
+    files["~/.kitbag/settings.toml"] = "[skills]\n" + "\n".join(dict.fromkeys(switched).keys())
+    return files, draw(st.sampled_from(WANTED))
+
+
+@settings(max_examples=60, deadline=None)
+@given(libraries())
+def test_listing_searching_showing_and_loading_never_disagree(library: tuple[dict[str, str], tuple[str, str]]) -> None:
+    files, (team, persona_name) = library
+    with tempfile.TemporaryDirectory() as folder:
+        world = World(Path(folder))
+        for path, text in files.items():
+            world.write(path, text)
+        registry = world.registry(team=team, persona=persona_name, use_index=False)
+        check_agreement(registry, SkillRegistry(library=registry))
+
+
+def check_agreement(registry: Registry, session: SkillRegistry) -> None:
+    listed = {one.full_name for one, _ in registry.visible_skills()}
+    loadable = session.list_skill_names()
+    found = {
+        hit.skill.full_name for word in ("alpha", "beta", "gamma", "delta", "word") for hit in search(registry, word)
+    }
+    assert set(session.scan_skills().skills) == listed
+    assert listed <= found | {one.full_name for one in registry.skills if one.root.scope == "built-in"}
+    assert found <= set(loadable)
+    assert loadable == sorted(loadable)
+    catalog = session.get_skill_catalog("list")
+    assert {line[2:].split(": ")[0] for line in catalog.splitlines() if line.startswith("- ")} == listed
+    for one in registry.skills:
+        verdict = registry.judge(one)
+        may = one.full_name in loadable
+        assert verdict.model == may
+        assert verdict.listed == (one.full_name in listed)
+        assert session.has_skill(one.full_name) == session.has_skill(one.full_name.upper()) == may
+        if may:
+            assert session.load_skill(one.full_name).metadata.path == one.path
+        else:
+            with pytest.raises(KitbagError):
+                session.load_skill(one.full_name)
+            assert not session.is_skill_loaded(one.full_name)
+        if one.full_name in found:  # what a search names can be loaded by what it says
+            assert session.load_skill(one.full_name).metadata.description == one.description
+        if session.has_skill(one.name):  # a short name never opens what the full one does not
+            assert session.load_skill(one.name).metadata.full_name in loadable
+
+
+def test_a_subagent_without_the_skill_tool_gets_no_catalog(world: World) -> None:
+    world.skill(".kitbag/skills", "x")
+    for name, tools in (("reader", "Read"), ("loader", "Read, Skill"), ("heir", "")):
+        line = f"tools: {tools}\n" if tools else ""
+        world.write(f".kitbag/agents/{name}.md", f"---\nname: {name}\ndescription: d\n{line}---\nWork.\n")
+    registry = world.registry(use_index=False)
+    assert registry.visible_skills(registry.find_agent("reader")) == []
+    for name in ("loader", "heir"):
+        assert "x" in [one.full_name for one, _ in registry.visible_skills(registry.find_agent(name))]
