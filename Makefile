@@ -42,6 +42,8 @@ docs: $(VENV)/.ready
 
 bench: $(VENV)/.ready
 	$(BIN)/python bench/scan.py
+	$(BIN)/python bench/pack.py
+	$(BIN)/python bench/tokens.py
 
 clean:
 	rm -rf $(VENV) dist build .pytest_cache .ruff_cache

@@ -36,7 +36,8 @@ class Diagnostic(NamedTuple):
 
 
 def worst_first(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
-    return sorted(set(diagnostics), key=lambda d: (SEVERITIES.index(d.severity), d.file, d.line, d.code))
+    """Each once, in an order that does not change from run to run."""
+    return sorted(set(diagnostics), key=lambda d: (SEVERITIES.index(d.severity), *d[2:], d.code))
 
 
 class KitbagError(Exception):

@@ -42,10 +42,19 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("catalog.names", "count", 24000, False, "how many characters of names a model is shown at start"),
     Setting("catalog.entry", "count", 1536, False, "the longest description of one skill or agent, in characters"),
+    Setting("budget.protocol", "count", 2000, False, "tokens for the protocol of a packed task"),
+    Setting("budget.task", "count", 2000, False, "tokens for a packed task itself"),
+    Setting("budget.skills", "count", 15000, False, "tokens for all skills of a packed task, preloads included"),
+    Setting("budget.total", "count", 100000, False, "tokens of a subagent's context"),
+    Setting("budget.fill", "count", 70, False, "how much of the total may be used at spawn, in percent"),
+    Setting("pack.task_command", "text", "", False, "prints a task as JSON, such as `cleo show {id} --format json`"),
+    Setting("pack.children_command", "text", "", False, "prints the children of an epic as JSON"),
 )
 _BY_KEY = {setting.key: setting for setting in SETTINGS}
 GROUPS = ("skills", "agents")
 """`skills.NAME` and `agents.NAME` hold a state."""
+VALUES = "vars"
+"""`vars.NAME` is the value of `{{NAME}}` in packed text."""
 
 
 class Sourced(NamedTuple):
@@ -63,6 +72,7 @@ class Settings:
         self.diagnostics: list[Diagnostic] = []
         self._values: dict[str, Sourced] = {}
         self._states: dict[str, dict[str, Sourced]] = {group: {} for group in GROUPS}
+        self._vars: dict[str, Sourced] = {}
         for path in (user_file, *reversed(project_files)):
             if os.path.isfile(path):
                 self._read(path, is_user=path == user_file)
@@ -78,6 +88,13 @@ class Settings:
     def states(self, group: str) -> dict[str, Sourced]:
         """Lower-case name to state; the stricter one where user and project differ."""
         return self._states[group]
+
+    def values(self) -> dict[str, str]:
+        """For `{{NAME}}` in packed text."""
+        return {name: value.value for name, value in self._vars.items()}
+
+    def sourced_values(self) -> dict[str, Sourced]:
+        return self._vars
 
     def _note(self, path: str, line: int, problem: str, fix: str) -> None:
         self.diagnostics.append(Diagnostic("warning", "setting", path, line, problem, fix))
@@ -101,6 +118,8 @@ class Settings:
             group, dot, name = key.partition(".")
             if dot and group in GROUPS:
                 self._read_state(path, line, group, name, value)
+            elif dot and group == VALUES:
+                self._vars[name] = Sourced(str(value), path)
             elif key not in _BY_KEY:
                 self._note(path, line, *_unknown(key))
             elif not is_user and not _BY_KEY[key].project_may_set:
@@ -155,6 +174,8 @@ def parse(key: str, word: str) -> Any:
     if dot and group in GROUPS and name:
         if word not in STATES:
             raise UsageError(f"{word!r} is not a state", f"use one of {', '.join(STATES)}")
+        return word
+    if dot and group == VALUES and name:
         return word
     if key not in _BY_KEY:
         raise UsageError(*_unknown(key))

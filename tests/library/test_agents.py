@@ -146,6 +146,41 @@ def test_permissions_of_opencode_that_deny_all_but_some_become_an_allow_list(tmp
     assert agent.permission_mode == "default"
 
 
+@pytest.mark.parametrize(
+    ("lines", "rules", "denied"),
+    [
+        (("bash: {'*': deny, 'git *': allow}",), ("Bash(git *)",), ()),
+        (("task: {'*': deny, db-admin: allow}",), ("Task(db-admin)",), ()),
+        (("bash: {'*': deny, 'git *': allow, 'git push*': deny}",), ("Bash(git *)",), ("Bash(git push*)",)),
+        (("edit: {'*': deny, 'docs/*': allow}",), ("Edit(docs/*)", "Write(docs/*)", "NotebookEdit(docs/*)"), ()),
+        (("srv_*: {'*': deny, x: allow}",), (), ("mcp__srv__*",)),
+        (("external_directory: {'*': deny, '/tmp/*': allow}",), (), ()),
+    ],
+)
+def test_exceptions_to_what_opencode_denies_keep_the_tool_for_these_uses(
+    tmp_path: Path, lines: tuple[str, ...], rules: tuple[str, ...], denied: tuple[str, ...]
+) -> None:
+    text = head("description: d", "permission:", *(f"  {line}" for line in lines))
+    agent, notes = read(tmp_path, text, dialect="opencode")
+    assert agent is not None
+    assert (agent.tools.specifiers, agent.tools.denied, notes) == (rules, denied, [])
+    assert all(agent.tools.allows(rule.split("(")[0]) for rule in rules)
+    assert agent.tools.allows("Read")
+
+
+def test_exceptions_hold_within_an_allow_list_and_never_add_to_it(tmp_path: Path) -> None:
+    permission = ("permission:", "  '*': deny", "  read: allow", "  bash: {'git *': allow}")
+    agent = agent_of(tmp_path, head("description: d", *permission), dialect="opencode")
+    assert (agent.tools.names, agent.tools.specifiers) == (("Read", "Bash"), ("Bash(git *)",))
+    agent = agent_of(tmp_path, head("description: d", "tools: Read", *permission), dialect="opencode")
+    assert (agent.tools.names, agent.tools.specifiers) == (("Read",), ())
+    text = head("description: d", "tools: Read, Bash(ls)", *permission)
+    narrow, notes = read(tmp_path, text, dialect="opencode")
+    assert narrow is not None
+    assert narrow.tools.names == ("Read",)
+    assert codes(notes) == [("warning", "permission-exceptions", 4)]
+
+
 def test_edits_and_commands_denied_in_opencode_make_a_plan_agent(tmp_path: Path) -> None:
     agent = agent_of(
         tmp_path, head("description: d", "permission:", "  edit: deny", "  bash: deny"), dialect="opencode"
@@ -180,7 +215,7 @@ def test_a_file_of_copilot_is_read_with_its_own_tool_names(tmp_path: Path) -> No
     assert agent.argument_hint == "[file]"
     assert (agent.model_invocable, agent.user_invocable) == (False, False)
     assert agent.mcp_servers == ("github",)
-    assert codes(notes) == [("warning", "tools-no-counterpart", 4), ("info", "servers-not-started", 9)]
+    assert codes(notes) == [("info", "tools-no-counterpart", 4), ("info", "servers-not-started", 9)]
     assert agent_of(tmp_path, head("description: d"), "old.chatmode.md", "copilot").name == "old"
 
 
@@ -197,6 +232,35 @@ def test_a_file_of_gemini_is_read(tmp_path: Path) -> None:
         dialect="gemini",
     )
     assert (agent.display_name, agent.tools.names, agent.max_turns) == ("Nice", ("Read", "mcp__srv__*"), 30)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("kind: remote", "name: far", "agent_card_url: https://example.com/card"),
+        ("kind: remote", "name: far", "description: Far away.", "agent_card_json: '{}'"),
+    ],
+)
+def test_a_remote_agent_of_gemini_is_there_and_not_offered(tmp_path: Path, lines: tuple[str, ...]) -> None:
+    agent, notes = read(tmp_path, head(*lines, body=""), dialect="gemini")
+    assert agent is not None
+    assert (agent.name, agent.disabled) == ("far", True)
+    assert codes(notes) == [("info", "remote-not-started", 2)]
+    assert notes[0].problem == "remote agents are not started"
+
+
+def test_a_list_of_remote_agents_is_a_remark_and_no_agent(tmp_path: Path) -> None:
+    lines = ("- kind: remote", "  name: a", "  agent_card_url: u", "- kind: remote", "  name: b", "  agent_card_url: v")
+    agent, notes = read(tmp_path, head(*lines, body=""), dialect="gemini")
+    assert agent is None
+    assert [(note.severity, note.code) for note in notes] == [("info", "remote-not-started")]
+    other, notes = read(tmp_path, head("- name: a", "- name: b"), dialect="gemini")
+    assert other is not None
+    assert "head-not-fields" in [note.code for note in notes]
+
+
+def test_a_file_of_opencode_in_a_folder_goes_by_its_own_name(tmp_path: Path) -> None:
+    assert agent_of(tmp_path, head("description: d"), "sub/deep.md", "opencode").name == "deep"
 
 
 def test_a_file_of_cursor_that_is_read_only_plans(tmp_path: Path) -> None:
@@ -224,7 +288,19 @@ def test_a_toml_file_of_codex_is_read(tmp_path: Path) -> None:
     assert agent.body() == "You search."
     assert agent.mcp_servers == ("docs",)
     assert agent.extra == {"nickname_candidates": ["Rae"]}
-    assert [note.code for note in notes] == ["servers-not-started"]
+    assert codes(notes) == [("info", "servers-not-started", 10)]
+
+
+def test_tables_of_a_toml_file_are_found_on_their_lines(tmp_path: Path) -> None:
+    head = 'name = "a"\ndescription = "d"\nprompt = "p"\n'
+    tables = '[[skills.config]]\npath = "/x/SKILL.md"\nenabled = true\n\n  [ mcp_servers . x ]\nurl = "u"\n'
+    agent, notes = read(tmp_path, head + tables, "a.toml", "codex")
+    assert agent is not None
+    assert agent.skills == ()
+    assert codes(notes) == [("info", "skills-config", 4), ("info", "servers-not-started", 8)]
+    dotted, notes = read(tmp_path, head + 'skillset = "x"\nskills.more = "x"\n', "b.toml", "codex")
+    assert dotted is not None
+    assert codes(notes) == [("warning", "skills-unreadable", 5)]
 
 
 def test_a_yaml_file_of_a_team_is_read_and_knows_its_team(tmp_path: Path) -> None:
@@ -444,6 +520,16 @@ def test_hooks_and_servers_are_reported_as_not_run(tmp_path: Path) -> None:
     assert agent is not None
     assert (agent.has_hooks, agent.mcp_servers) == (True, ("db", "web"))
     assert {note.code for note in notes} == {"hooks-not-run", "servers-not-started"}
+
+
+def test_servers_that_a_broken_head_left_as_text_are_not_named(tmp_path: Path) -> None:
+    lines = ("description: Use when: asked", "mcpServers:", "  - name: db: x", "    url: u")
+    agent, notes = read(tmp_path, head("name: a", *lines))
+    assert agent is not None
+    assert agent.mcp_servers == ()
+    assert ("warning", "servers-unreadable", 4) in codes(notes)
+    assert "servers-not-started" not in [note.code for note in notes]
+    assert agent_of(tmp_path, head("name: a", "description: d", "mcpServers: db, web")).mcp_servers == ("db", "web")
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,7 @@ def test_a_second_way_to_a_skill_that_is_there_anyway_adds_nothing(world: World)
 )
 def test_a_path_can_t_lead_out_of_the_folder_that_holds_skills(world: World, path: str) -> None:
     world.write("x/SKILL.md", "---\nname: x\ndescription: Outside.\n---\n", base=world.outside)
+    world.write(".kitbag/SKILL.md", "---\nname: x\ndescription: The folder itself.\n---\n")
     world.skill(SKILLS, "good")
     (world.workspace / ".kitbag/link-out").symlink_to(world.outside / "x")
     manifest(world, {"name": "x", "path": path})
@@ -280,7 +281,7 @@ anything = st.recursive(
 FIELDS = ["name", "version", "description", "path", "token_budget", "tier", "references", "capabilities"]
 
 
-@settings(max_examples=200)
+@settings(max_examples=200, deadline=None)
 @given(st.dictionaries(st.sampled_from(FIELDS), anything) | anything)
 def test_no_entry_raises_and_each_field_has_its_type(item: Any) -> None:
     entry, wrong = _entry(item, "manifest.json")

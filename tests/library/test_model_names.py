@@ -81,6 +81,10 @@ def test_a_misspelt_alias_is_suggested() -> None:
         ("openai/gpt-5#high", "openai/gpt-5", "high"),
         ("sonnet[1m]", "sonnet", "1m"),
         ("claude-opus-4-1#thinking", "claude-opus-4-1", "thinking"),
+        ("composer-2.5[fast=true]", "composer-2.5", "fast=true"),
+        ("grok-4.6[effort=high,fast=false]", "grok-4.6", "effort=high,fast=false"),
+        ("grok-4.6[effort=high, fast=false]", "grok-4.6", "effort=high,fast=false"),
+        ("gpt-5.6-sol[]", "gpt-5.6-sol", ""),
     ],
 )
 def test_a_variant_is_kept_apart(written: str, name: str, variant: str) -> None:
@@ -101,6 +105,15 @@ def test_several_models_are_a_priority(written: object) -> None:
     model, problems = normalise_model(written, "copilot")
     assert (model.name, model.alternatives) == ("gpt-4.1", ("gpt-5", "claude-sonnet-4-5"))
     assert problems == []
+
+
+def test_parameters_in_brackets_do_not_part_a_list_and_can_be_read_again() -> None:
+    model, problems = normalise_model("gpt-5, grok-4.6[effort=high,fast=false], opus[1m]", "cursor")
+    assert (model.name, model.alternatives) == ("gpt-5", ("grok-4.6[effort=high,fast=false]", "opus#1m"))
+    assert problems == []
+    again = normalise_model(list(model.alternatives), "cursor")[0]
+    assert (again.name, again.variant, again.alternatives) == ("grok-4.6", "effort=high,fast=false", ("opus#1m",))
+    assert normalise_model("[opus, sonnet[1m]]", "cursor")[0].alternatives == ("sonnet#1m",)
 
 
 def test_one_bad_name_among_good_ones_is_named() -> None:

@@ -77,7 +77,12 @@ def test_the_strictest_mode_is_found() -> None:
         ({"read": "allow", "*": "deny"}, "plan", (), ()),
         ({"bash": {"*": "ask", "rm *": "deny"}}, "default", ("bash(rm *)",), None),
         ({"bash": {"rm *": "deny", "*": "ask"}}, "default", (), None),
-        ({"bash": {"*": "deny", "git log": "allow"}}, "default", ("bash",), None),
+        ({"bash": {"*": "deny", "git log": "allow"}}, "default", (), None),
+        ({"edit": "deny", "bash": {"*": "deny", "git log": "allow"}}, "default", ("edit",), None),
+        ({"edit": "deny", "bash": {"*": "deny", "rm *": "deny"}}, "plan", ("edit", "bash"), None),
+        ({"*": "deny", "bash": {"git *": "allow"}}, "default", (), ("bash",)),
+        ({"*": {"*": "deny", "git *": "allow"}}, "plan", (), ()),
+        ({"skill": {"*": "deny", "x-*": "allow"}}, "default", ("skill",), None),
         ({"edit": {"*": "allow", "*.env": "ask"}}, "default", (), None),
         ([{"action": "edit", "resource": "*", "effect": "deny"}], "default", ("edit",), None),
         (
@@ -96,6 +101,44 @@ def test_a_permission_map_of_opencode_is_converted(
 ) -> None:
     found, _ = read_permission(written)
     assert (found.mode, found.denied, found.only) == (mode, denied, only)
+
+
+@pytest.mark.parametrize(
+    ("written", "allowed", "denied", "exact"),
+    [
+        ({"*": "deny", "git *": "allow", "ls": "ask"}, ("git *", "ls"), (), True),
+        ({"*": "deny", "rm *": "deny", "git *": "allow"}, ("git *",), (), True),
+        ({"*": "deny", "git *": "allow", "git push *": "deny"}, ("git *",), ("bash(git push *)",), True),
+        (
+            {"*": "deny", "git *": "allow", "git push*": "deny", "ls *": "allow"},
+            ("git *", "ls *"),
+            ("bash(git push*)",),
+            True,
+        ),
+        (
+            {"*": "deny", "git *": "allow", "git push *": "deny", "git push origin *": "allow"},
+            ("git *", "git push origin *"),
+            ("bash(git push *)",),
+            False,
+        ),
+        ({"*": "deny", "git *": "allow", "git": "deny", "* log": "allow"}, ("git *", "* log"), ("bash(git)",), False),
+        ({"*": "deny", "a\nb": "allow"}, (), ("bash",), True),
+    ],
+)
+def test_exceptions_to_a_denied_tool_are_kept_and_denials_stay(
+    written: object, allowed: tuple[str, ...], denied: tuple[str, ...], exact: bool
+) -> None:
+    found, problems = read_permission({"bash": written})
+    assert dict(found.limited).get("bash", ()) == allowed
+    assert found.denied == denied
+    assert [p.code for p in problems] == ([] if exact else ["permission-exceptions"])
+    assert read_permission({"bash": written, "*": "deny"})[0].limited == ()
+
+
+def test_the_last_rule_of_a_list_wins_among_equal_ones() -> None:
+    rules = [("*", "deny"), ("git *", "allow"), ("git push", "deny"), ("git push", "allow")]
+    found, problems = read_permission([{"action": "shell", "resource": r, "effect": e} for r, e in rules])
+    assert (found.limited, found.denied, problems) == ((("shell", ("git *", "git push")),), (), [])
 
 
 @pytest.mark.parametrize("written", ["acceptEdits", 3, None, True])

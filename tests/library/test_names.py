@@ -5,7 +5,7 @@ import unicodedata
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kitbag.errors import AmbiguousError, NotFoundError
@@ -88,6 +88,7 @@ def test_even_a_folder_without_a_usable_name_gives_one(folder: str) -> None:
     assert usable_name("..", folder)[0] == NAMELESS
 
 
+@settings(deadline=None)
 @given(st.one_of(st.none(), st.text(max_size=100)), st.text(max_size=80))
 def test_whatever_is_written_a_name_is_one_short_visible_line_without_separators(
     written: str | None, folder: str
@@ -136,6 +137,7 @@ def test_all_are_listed_in_sorted_order_whatever_the_order_they_came_in() -> Non
     assert [t.full_name for t in names("b", "C", "a", "é")] == ["a", "b", "C", "é"]
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(st.sampled_from("abAB éÉe\u0301-_"), min_size=1, max_size=4), max_size=12))
 def test_adding_many_at_once_is_adding_each(full: list[str]) -> None:
     things = [thing(name.strip() or "x") for name in full]
@@ -149,6 +151,7 @@ def test_adding_many_at_once_is_adding_each(full: list[str]) -> None:
     assert len(at_once) + len(at_once.shadowed) == len(things)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=30))
 def test_keys_and_slugs_are_stable(name: str) -> None:
     assert key_of(key_of(name)) == key_of(name)
@@ -234,6 +237,7 @@ def test_a_name_is_looked_up_among_ten_thousand_in_no_time() -> None:
     assert time.perf_counter() - begun < 1.0
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(st.characters(categories=("L", "N")), min_size=1, max_size=6), min_size=1, max_size=8))
 def test_every_item_is_found_by_its_own_full_name(full: list[str]) -> None:
     space = names(*(f"plug:{name}" for name in full))
@@ -270,6 +274,12 @@ def test_the_imitation_is_the_one_that_is_warned_of_wherever_it_lies(original: R
     space: Namespace[Thing] = Namespace("skill")
     space.add_all([thing("deploy", original), thing("dеploy", copy)])
     assert [d.file for d in space.look_alikes()] == [f"{copy.path}/dеploy"]
+
+
+def test_of_two_strange_names_the_later_one_is_warned_of() -> None:
+    space: Namespace[Thing] = Namespace("skill")
+    space.add_all([thing("déploy", USER), thing("déplоy", PLUGINS)])  # the second with a Cyrillic о
+    assert [d.file for d in space.look_alikes()] == ["/plugins/dépl\u043ey"]
 
 
 @pytest.mark.parametrize(

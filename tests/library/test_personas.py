@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import World
@@ -139,6 +139,7 @@ def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 values = st.text(max_size=12) | st.lists(st.text(max_size=6), max_size=3).map(str)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.sampled_from([*sorted(FIELDS), "other"]), values))
 def test_whatever_stands_in_the_fields_a_persona_or_an_error_comes_out(fields: dict[str, str]) -> None:
     import tempfile

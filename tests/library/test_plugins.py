@@ -127,16 +127,34 @@ def test_without_a_manifest_the_directory_gives_name_and_parts(tmp_path: Path) -
     assert plugin.agent_paths == (f"{path}/agents",)
     assert plugin.command_paths == (f"{path}/commands",)
     assert plugin.brings == ("mcpServers",)
-    root = Root(f"{path}/skills", "skills", "plugin", "claude", (5, 0), "plain")
+    root = Root(f"{path}/skills", "skills", "plugin", "claude", (5, 0), "plain", str(path))
     assert roots_of(plugin, (5, 0))[0] == root
     assert [root.kind for root in roots_of(plugin, (5, 0))] == ["skills", "agents", "commands"]
+
+
+def test_commands_by_name_are_the_files_that_they_name(source: Path) -> None:
+    commands = {
+        "one": {"source": "./cmds/one.md", "description": "d"},
+        "two": "./cmds/other.md",
+        "inline": {"content": "Do it."},
+        "out": {"source": "../out.md"},
+    }
+    text = json.dumps({"name": "kit", "commands": commands})
+    tree(source, {".claude-plugin/plugin.json": text, "cmds/one.md": "", "cmds/other.md": "", "commands/x.md": ""})
+    plugin, diagnostics = read(source)
+    assert plugin.command_paths == (f"{source}/cmds/one.md", f"{source}/cmds/other.md")
+    assert [(d.severity, d.code) for d in diagnostics] == [
+        ("info", "called-by-file"),
+        ("info", "inline-content"),
+        ("error", "bad-path"),
+    ]
 
 
 def test_a_skill_at_the_top_makes_a_plugin_of_one_skill(tmp_path: Path) -> None:
     path = tree(tmp_path / "solo", {"SKILL.md": SKILL})
     plugin, _ = read(path)
     assert plugin.root_skill
-    assert roots_of(plugin, (5, 1)) == [Root(str(path), "skills", "plugin", "claude", (5, 1), "solo")]
+    assert roots_of(plugin, (5, 1)) == [Root(str(path), "skills", "plugin", "claude", (5, 1), "solo", str(path))]
     plugin, diagnostics = read(tree(path, {"skills/a/SKILL.md": SKILL}))
     assert not plugin.root_skill
     assert codes(diagnostics) == ["root-skill"]
@@ -541,6 +559,8 @@ def test_what_is_no_plugin_is_refused_before_it_is_copied(home: str, tmp_path: P
     refuse(tmp_path / "docs", home, tmp_path, InvalidError, "not a plugin")
     refuse(tmp_path / "docs" / "a.txt", home, tmp_path, InvalidError, "not a zip or tar")
     refuse(tmp_path / "missing", home, tmp_path, NotFoundError, "does not exist")
+    with pytest.raises(NotFoundError, match=f"^{os.getcwd()}/not/there does not exist"):
+        install("not/there", home)
     with pytest.raises(UsageError, match="only local"):
         install("https://example.org/x.git", home)
     plugin_at(tmp_path)
@@ -649,6 +669,30 @@ def test_a_marketplace_can_say_which_of_its_files_a_plugin_is(home: str, source:
     plugin = install(str(source), home, plugin="only-a").plugin
     assert plugin.skill_dirs == (f"{plugin.path}/skills/a",)
     assert plugin.agent_paths == ()
+
+
+def test_an_entry_that_says_what_the_plugin_is_needs_no_manifest_in_the_source(home: str, source: Path) -> None:
+    tree(source, {"pack/one/SKILL.md": SKILL, "pack/two/SKILL.md": SKILL, "empty/notes.txt": ""})
+    entry = {"name": "pack", "source": "./pack", "strict": False, "skills": ["./one"]}
+    market_at(source, entry, {"name": "empty", "source": "./empty", "strict": False})
+    plugin = install(str(source), home, plugin="pack").plugin
+    assert plugin.skill_dirs == (f"{plugin.path}/one",)
+    assert [found.skill_dirs for found in installed(home)[0]] == [plugin.skill_dirs]
+    assert verify(home, "pack") == []
+    with pytest.raises(InvalidError, match="not a plugin"):
+        install(str(source), home, plugin="empty")
+
+
+@pytest.mark.parametrize("base", ["./plugins", "plugins/"])
+def test_a_bare_source_is_a_folder_below_the_plugin_root_of_its_marketplace(home: str, source: Path, base: str) -> None:
+    plugin_at(source / "plugins" / "one", "one")
+    entries = [{"name": "one", "source": "one"}, {"name": "out", "source": "x/../../../out"}]
+    market = {"name": "m", "metadata": {"pluginRoot": base}, "plugins": entries}
+    tree(source, {".claude-plugin/marketplace.json": json.dumps(market)})
+    plugin_at(source.parent / "out", "out")
+    assert install(str(source), home, plugin="one").plugin.name == "one"
+    with pytest.raises(InvalidError, match="leads out"):
+        install(str(source), home, plugin="out")
 
 
 def test_a_bad_name_in_a_marketplace_is_refused(home: str, source: Path) -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kitbag.library.tool_aliases import CANONICAL, matches
-from kitbag.library.tool_names import ToolAccess, parse_tools, split_names
+from kitbag.library.tool_aliases import CANONICAL, matches, split_names
+from kitbag.library.tool_names import ToolAccess, parse_tools
 
 
 def read(value: object, denied: object = None, dialect: str = "claude") -> ToolAccess:
@@ -132,8 +132,80 @@ def test_a_misspelt_tool_is_left_out_and_the_right_name_is_suggested() -> None:
     assert "`Grep`" in problems[0].fix
 
 
-def test_a_tool_that_exists_elsewhere_only_is_left_out_with_a_warning() -> None:
-    assert codes(["read", "problems"], dialect="copilot") == [("warning", "tools-no-counterpart")]
+def test_a_tool_that_exists_elsewhere_only_is_left_out_with_a_remark() -> None:
+    assert codes(["read", "problems"], dialect="copilot") == [("info", "tools-no-counterpart")]
+    assert codes("Read, CronCreate, CronDelete, SendFeedback, ReportFindings, ListAgents") == [
+        ("info", "tools-no-counterpart")
+    ]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "vscode",
+        "vscode/newThing",
+        "vscode/*",
+        "edit/rename",
+        "edit/createDirectory",
+        "createDirectory",
+        "search/x",
+        "read/x",
+        "execute/x",
+        "web/x",
+        "todo/x",
+        "agent/x",
+        "playwright",
+        "github",
+        "microsoft.docs.mcp",
+    ],
+)
+def test_what_copilot_has_and_nobody_else_is_a_remark(name: str) -> None:
+    access, problems = parse_tools(["read", name], dialect="copilot")
+    assert (access.names, access.unknown) == (("Read",), (name,))
+    assert [(p.severity, p.code) for p in problems] == [("info", "tools-no-counterpart")]
+
+
+def test_what_copilot_lists_and_is_missing_here_is_one_message_with_all_names() -> None:
+    names = [f"server{at}" for at in range(12)]
+    problems = parse_tools(["read", "problems", *names, "vscode/x", "changes", "edit/rename"], dialect="copilot")[1]
+    assert len(problems) == 1
+    assert "problems, vscode/x, changes" in problems[0].problem
+    assert problems[0].problem.endswith("and 6 more")
+
+
+def test_a_misspelt_tool_is_a_warning_in_copilots_files_too_and_servers_alone_are_no_tools() -> None:
+    problems = parse_tools(["read", "Grpe", "playwright"], dialect="copilot")[1]
+    assert [(p.severity, p.code) for p in problems] == [("warning", "tools-unknown"), ("info", "tools-no-counterpart")]
+    assert "playwright" not in problems[0].problem
+    assert codes(["playwright"], dialect="copilot") == [("error", "tools-none-known")]
+    assert codes(["read", "playwright"]) == [("warning", "tools-unknown")]
+
+
+def test_in_a_list_a_name_is_not_cut_at_its_blanks() -> None:
+    access = read(["My Docs/*", "read"], dialect="copilot")
+    assert (access.names, access.unknown) == (("mcp__My_Docs__*", "Read"), ())
+    assert not access.allows("mcp__Docs__search")
+    for written in (["Docs Bash", "Read"], "[Docs Bash, Read]", [{"name": "Docs Bash"}, "Read"]):
+        assert (read(written).names, read(written).unknown) == (("Read",), ("Docs Bash",))
+    assert read(["My */x", "My Docs/a b", "mcp__a b", "Read"]).names == ("Read",)
+    assert read(["Bash(git log *), Grep", "Read"]).specifiers == ("Bash(git log *)",)
+    assert read(["Bash(a) Write(b)", "Read"]).names == ("Read",)
+    assert read(["*", "but not Bash"]).mode == "none"
+
+
+def test_what_a_list_denies_is_denied_however_its_blanks_are_meant() -> None:
+    assert read(None, ["My Docs/*", "Bash Write"]).denied == ("mcp__My_Docs__*", "Bash", "Write")
+    assert read(None, ["Bash(rm *) Write(x)"]).denied == ("Bash(rm *)", "Write(x)")
+    assert read(["*", "!Bash Write"]).denied == ("Bash", "Write")
+
+
+def test_unknown_names_among_the_denied_are_silent_unless_a_tool_was_meant() -> None:
+    access, problems = parse_tools(None, "Bash, TeamDelete, RemoteTrigger")
+    assert (access.denied, access.unknown, problems) == (("Bash",), ("TeamDelete", "RemoteTrigger"), [])
+    problems = parse_tools(None, "Write, Bsh, TeamDelete")[1]
+    assert [(p.severity, p.code) for p in problems] == [("warning", "tools-unknown")]
+    assert "`Bash`" in problems[0].fix
+    assert "TeamDelete" not in problems[0].problem
 
 
 @pytest.mark.parametrize(
@@ -163,6 +235,9 @@ def test_a_tool_that_exists_elsewhere_only_is_left_out_with_a_warning() -> None:
         ("claude", "MultiEdit, LS, NotebookRead, Agent", ("Edit", "Glob", "Read", "Task")),
         ("claude", "KillShell, BashOutput, AskUserQuestion", ("TaskStop", "TaskOutput", "AskUser")),
         ("claude", "mcp__srv, mcp__srv__tool", ("mcp__srv__*", "mcp__srv__tool")),
+        ("claude", "TaskCreate, TaskGet, TaskList, TaskUpdate", ("TodoWrite",)),
+        ("copilot", ["execute/killTerminal", "read/getTaskOutput"], ("TaskStop", "TaskOutput")),
+        ("copilot", ["read/viewImage", "run", "find"], ("Read", "Bash", "Glob")),
     ],
 )
 def test_names_of_other_tools_become_canonical(dialect: str, written: object, names: tuple[str, ...]) -> None:
@@ -249,7 +324,8 @@ def test_in_a_map_of_opencode_what_is_not_named_stays_on() -> None:
     assert (access.mode, access.denied) == ("deny", ("Write", "mcp__mymcp__*"))
     assert access.allows("Read")
     assert not access.allows("mcp__mymcp__anything")
-    assert codes({"bash": "true"}, dialect="opencode") == [("info", "tools-map-open")]
+    assert parse_tools({"bash": "true"}, dialect="opencode")[1] == []
+    assert read({"bash": "true"}, dialect="opencode").mode == "inherit"
 
 
 def test_in_a_map_of_opencode_the_last_entry_counts() -> None:
@@ -278,6 +354,23 @@ def test_access_can_be_narrowed_and_never_grows() -> None:
     assert read("*", "Bash").within(limit).names == ("Read",)
     assert read([]).within(limit).mode == "none"
     assert read("Read").without(("Read",)).mode == "none"
+
+
+def test_the_uses_of_a_tool_can_be_limited_and_never_grow() -> None:
+    rules = ("Bash(git *)", "Bash(ls)")
+    for written in (None, "*", "Read, Bash"):
+        access = read(written).limited("Bash", rules)
+        assert (access.mode in ("deny", "allow"), access.specifiers) == (True, rules)
+        assert access.allows("Bash")
+        assert access.without(("Write",)).specifiers == rules
+        assert access.without(("Bash",)).specifiers == ()
+        assert access.within(read("Read, Bash")).specifiers == rules
+        assert access.within(read("Read")).specifiers == ()
+    assert read("Bash(ls), Bash(pwd)").limited("Bash", rules).specifiers == ("Bash(ls)",)
+    assert read("Bash(pwd), Read").limited("Bash", rules).names == ("Read",)
+    assert read("Read").limited("Bash", rules) == read("Read")
+    assert read(None, "Bash").limited("Bash", rules).specifiers == ()
+    assert read("Read, Bash").within(read("Bash(ls)")).specifiers == ("Bash(ls)",)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from kitbag.library.personas import Persona
 from kitbag.library.registry import Registry
 from kitbag.library.router import search
 from kitbag.library.scopes import Root
-from kitbag.library.skills import NO_MODEL, NO_USER, REQUIRED, Skill
+from kitbag.library.skills import NO_MODEL, NO_USER, REQUIRED, Skill, read_skill
 from kitbag.library.visibility import OPEN, View, judge_agent, judge_skill, judge_skills
 from kitbag.packing.skill_registry import SkillRegistry
 from kitbag.settings import STATES, Sourced, State
@@ -24,9 +24,22 @@ from kitbag.settings import STATES, Sourced, State
 ROOT = Root("/skills", "skills", "project", "kitbag", (1, 0))
 
 
+def from_a_file(root: Root) -> Skill:
+    """What reading a file gives; the tests change what they are about."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "SKILL.md")
+        path.write_text("---\nname: x\ndescription: Does.\n---\nDo it.\n")
+        found, _ = read_skill(root, "x/SKILL.md", str(path), "x")
+    assert found is not None
+    return found
+
+
+ANY = from_a_file(ROOT)
+
+
 def skill(name: str = "x", team: str = "", group: str = "", flags: int = 0) -> Skill:
     full = f"{team}/{name}" if team else name
-    return Skill(ROOT, f"{full}/SKILL.md", (0, 0, 0, 0), name, full, "Does.", "", "", flags, team, group, ())
+    return ANY._replace(name=name, full_name=full, location=f"{full}/SKILL.md", team=team, group=group, flags=flags)
 
 
 def persona(name: str = "dev", team: str = "data", **lists: tuple[str, ...]) -> Persona:
@@ -298,7 +311,7 @@ def libraries(draw: st.DrawFn) -> tuple[dict[str, str], tuple[str, str]]:
     for who in ("dev", "ops"):
         lines = [f"name: {who}"] + [f"{key}: {draw(some)}" for key in ("core_skills", "skills", "on_demand_skills")]
         files[f".kitbag/skills/data/_persona_{who}.yaml"] = "\n".join(lines).replace("'", "")
-    switched: list[str] = []
+    switched: dict[str, str] = {}
     for name in ("alpha", "beta", "gamma", "delta"):
         for folder in draw(st.lists(st.sampled_from(FOLDERS), unique=True, max_size=2)):
             head = f"name: {name}\ndescription: The word {name}.\n"
@@ -307,8 +320,8 @@ def libraries(draw: st.DrawFn) -> tuple[dict[str, str], tuple[str, str]]:
             files[f".kitbag/skills/{place}/SKILL.md"] = f"---\n{head}---\nThe body of {place}.\n"
             full = f"{folder.split('/')[0]}/{name}" if folder else name
             if draw(st.booleans()):
-                switched.append(f'"{full}" = "{draw(st.sampled_from(STATES))}"')
-    files["~/.kitbag/settings.toml"] = "[skills]\n" + "\n".join(dict.fromkeys(switched).keys())
+                switched[full] = f'"{full}" = "{draw(st.sampled_from(STATES))}"'
+    files["~/.kitbag/settings.toml"] = "[skills]\n" + "\n".join(switched.values())
     return files, draw(st.sampled_from(WANTED))
 
 

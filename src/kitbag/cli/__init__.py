@@ -1,5 +1,6 @@
 """The command line. `main` is what `kitbag` runs; each group of commands is imported when it is used."""
 
+import io
 import os
 import sys
 
@@ -7,6 +8,10 @@ INTERRUPTED = 130
 
 
 def main() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        # A file name need not be text; it is shown escaped and never ends the program.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         sys.exit(_run())
     except KeyboardInterrupt:

@@ -7,8 +7,11 @@ import click
 from kitbag.cli import output
 from kitbag.cli.options import json_option, library_options, open_registry, project_option
 from kitbag.cli.states import set_state
+from kitbag.errors import InvalidError
 from kitbag.library.agents import Agent
+from kitbag.library.registry import Registry
 from kitbag.library.visibility import Verdict
+from kitbag.text.source import SourceError
 from kitbag.text.tokens import estimate_tokens
 
 
@@ -40,7 +43,7 @@ def list_(everything: bool, form: Any, dirs: tuple[str, ...], team: str, persona
         from kitbag.packing.catalog import budget_of, render_agents
 
         catalog = render_agents(registry.visible_agents(), budget_of(registry.settings), form)
-        return output.as_json(catalog._asdict()) if as_json else output.block(catalog.text)
+        return output.as_json(catalog._asdict()) if as_json else output.exact(catalog.text)
     view = registry.view("agents")
     judged = [(agent, registry.judge(agent, view)) for agent in registry.agents]
     shown = [pair for pair in judged if everything or pair[1].listed or (pair[1].user and not pair[0].team)]
@@ -79,15 +82,30 @@ def tools_in_words(agent: Agent) -> str:
 @command.command()
 @click.argument("name")
 @click.option("--body", is_flag=True, help="Print only the instructions.")
+@click.option("--prompt", is_flag=True, help="Print the exact system prompt it would start with.")
+@click.option("--task", default="", metavar="TEXT", help="With --prompt: the task it would be given.")
+@click.option("--explain", is_flag=True, help="With --prompt: what the prompt is made of, instead of the prompt.")
 @library_options
 @json_option
-def show(name: str, body: bool, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
+def show(
+    name: str,
+    body: bool,
+    prompt: bool,
+    task: str,
+    explain: bool,
+    dirs: tuple[str, ...],
+    team: str,
+    persona: str,
+    as_json: bool,
+) -> None:
     """One agent: what it may do, what it is told, what that costs."""
     registry = open_registry(dirs, team, persona)
     agent = registry.find_agent(name)
-    text = agent.body()
+    if prompt or explain:
+        return _show_prompt(registry, agent, task, explain, as_json)
+    text = _body(agent)
     if body and not as_json:
-        return output.block(text)
+        return output.exact(text)
     verdict = registry.judge(agent)
     problems = [d for d in registry.diagnostics() if d.file == agent.path]
     if as_json:
@@ -116,6 +134,39 @@ def show(name: str, body: bool, dirs: tuple[str, ...], team: str, persona: str, 
     for problem in problems:
         for line in output.diagnostic_lines(problem):
             output.echo(line)
+    return None
+
+
+def _body(agent: Agent) -> str:
+    try:
+        return agent.body()
+    except SourceError as error:
+        raise InvalidError(f"{agent.path}: {error.problem}", error.fix) from error
+
+
+def _show_prompt(registry: Registry, agent: Agent, task: str, explain: bool, as_json: bool) -> None:
+    from kitbag.cli.pack import ledger_table
+    from kitbag.packing.compose import compose_prompt, environment_here
+    from kitbag.text.tokens import token_counter
+
+    verdict = registry.judge(agent)
+    if not verdict.model and not verdict.user:
+        raise InvalidError(f"{agent.full_name!r} can't be started: {verdict.reason}")
+    _body(agent)
+    counter = token_counter()
+    environment = environment_here(registry.places.cwd)
+    made = compose_prompt(agent, registry, counter.count, environment, task, registry.settings.get("budget.skills"))
+    if as_json:
+        ledger = {"prompt": made.ledger.payload, "tokens": made.ledger.tokens, "token_counter": counter.name}
+        warnings = [f"{warning.place}: {warning.problem}" for warning in made.warnings]
+        return output.as_json({**ledger, "warnings": warnings, "ledger": made.ledger.to_json()})
+    if explain:
+        ledger_table(made.ledger)
+    else:
+        output.exact(made.ledger.payload.rstrip("\n"))
+    for warning in made.warnings:
+        for line in output.diagnostic_lines(warning):
+            output.remark(line)
     return None
 
 

@@ -8,7 +8,7 @@ from kitbag.cli import output
 from kitbag.cli.options import json_option, project_option
 from kitbag.errors import UsageError
 from kitbag.library.scopes import find_places
-from kitbag.settings import GROUPS, SETTINGS, Settings, load_settings, parse, write_setting
+from kitbag.settings import GROUPS, SETTINGS, VALUES, Settings, load_settings, parse, write_setting
 
 
 @click.group()
@@ -30,6 +30,7 @@ def get(key: str | None, as_json: bool) -> None:
     rows = [(s.key, settings.sourced(s.key), s.meaning) for s in SETTINGS]
     for group in GROUPS:
         rows += [(f"{group}.{name}", state, "state") for name, state in sorted(settings.states(group).items())]
+    rows += [(f"{VALUES}.{name}", value, "a value") for name, value in sorted(settings.sourced_values().items())]
     if key is not None:
         wanted = [row for row in rows if row[0].lower() == key.lower()]
         if not wanted and key.partition(".")[0] in GROUPS and "." in key:
@@ -61,7 +62,7 @@ def set_(key: str, value: str, project: bool, as_json: bool) -> None:
     places = find_places()
     parsed = parse(key, value)
     allowed = {setting.key for setting in SETTINGS if setting.project_may_set}
-    if project and key not in allowed and key.partition(".")[0] not in GROUPS:
+    if project and key not in allowed and key.partition(".")[0] not in (*GROUPS, VALUES):
         raise UsageError(f"`{key}` is yours to set, not a project's", "leave out --project")
     base = os.path.join(places.project, ".kitbag") if project else places.kitbag_home
     path = os.path.join(base, "settings.toml")

@@ -135,6 +135,14 @@ def block(text: str) -> None:
     echo("\n".join(for_terminal(line) for line in text.split("\n")))
 
 
+def exact(text: str) -> None:
+    """What a model gets: byte for byte in a pipe, made safe on a terminal."""
+    if sys.stdout.isatty():
+        block(text)
+    else:
+        echo(text)
+
+
 def diagnostic_json(diagnostic: "Diagnostic") -> dict[str, Any]:
     return diagnostic._asdict()
 

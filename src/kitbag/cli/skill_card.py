@@ -47,7 +47,7 @@ def show_level(registry: Registry, skill: Skill, level: int, as_json: bool) -> N
             found["files"] = _files(skill)
         return output.as_json(found)
     if text:
-        output.block(text)
+        output.exact(text)
     elif level == 0:
         output.remark(f"a model's catalog does not show it: {verdict.reason}")
     else:

@@ -89,7 +89,7 @@ def _print_catalog(registry: "Registry", form: Any, as_json: bool) -> None:
     if as_json:
         output.as_json({**catalog._asdict(), "tokens": estimate_tokens(catalog.text)})
     elif catalog.text:
-        output.block(catalog.text)
+        output.exact(catalog.text)
     else:
         output.remark("no skills: a model is shown no catalog at all")
 

@@ -22,8 +22,17 @@ _TRUE = frozenset(("true", "yes", "on", "1"))
 _FALSE = frozenset(("false", "no", "off", "0"))
 _BLANK = frozenset(("", "null", "~"))
 _DOUBTFUL = frozenset(
-    ("yaml-invalid", "yaml-limit", "yaml-recovered", "head-unclosed", "head-not-fields", "file-too-large")
+    (
+        "yaml-invalid",
+        "yaml-limit",
+        "yaml-recovered",
+        "head-unclosed",
+        "head-too-long",
+        "head-not-fields",
+        "file-too-large",
+    )
 )
+_REMOTE = frozenset(("agent_card_url", "agent_card_json"))
 _SPEAKS_OF_TOOLS = re.compile(r"(?i)(?<![\w-])([\w-]{0,20}tools|permissions?)[\"']?\s*[:=]")
 _KEY_ENDS = re.compile(r"[={},]")
 
@@ -79,8 +88,8 @@ class Document:
             severity = cast("Severity", found.severity)
             self.notes.append(Diagnostic(severity, found.code, self.path, line, found.problem, found.fix))
 
-    def line(self, key: str) -> int:
-        """Where a field stands, as well as can be told."""
+    def head(self) -> tuple[str, int]:
+        """The text with the fields, and the line it starts on."""
         if self._head is None:
             try:
                 text = read_text(self.path)[0]
@@ -88,10 +97,16 @@ class Document:
                 text = ""
             parts = split(text)
             self._head = (text, 1) if self.is_data else (parts.head or "", parts.head_line)
-        head, first = self._head
+        return self._head
+
+    def line(self, key: str) -> int:
+        """Where a field stands, as well as can be told."""
+        head, first = self.head()
         if not self.is_data:
             return line_of(head, key, first)
-        field = re.compile(rf"\s*[\"']?{re.escape(key)}[\"']?\s*[:=]")
+        # In TOML also `key.more = 1`, `[key]`, `[key.more]` and `[[key.more]]`.
+        before, after = (r"\s*\[*\s*", r"[=.\]]") if self.path.lower().endswith(".toml") else (r"\s*", "[:=]")
+        field = re.compile(rf"{before}[\"']?{re.escape(key)}[\"']?\s*{after}")
         lines = enumerate(head.split("\n"), first)
         return next((at for at, line in lines if field.match(line)), 1) if key else 1
 
@@ -118,6 +133,16 @@ class Document:
         self.note("warning", "not-a-boolean", key, what, f"write `{key}: true` or `{key}: false`")
         return result
 
+    def word(self, field: str, known: frozenset[str]) -> str:
+        """One of the known words, or none."""
+        key, value = self.take(field)
+        word = value.strip().lower() if isinstance(value, str) else "?"
+        if value is None or word in known or word in _BLANK:
+            return word if word in known else ""
+        what = f"`{key}` is not one of {', '.join(sorted(known))}; ignored"
+        self.note("warning", f"{field}-unknown", key, what, "correct it, or remove the line")
+        return ""
+
     def text(self, field: str) -> str:
         """What a person or a model will be shown: hidden characters are left out, and named."""
         key, value = self.take(field)
@@ -143,6 +168,25 @@ class Document:
         except SourceError:
             return ""
 
+    def is_remote(self) -> bool:
+        """An agent that runs elsewhere and is called by its A2A card (Gemini)."""
+        return _is_remote(self.metadata)
+
+    def lists_remotes(self) -> bool:
+        """The head is a list of such agents, which Gemini allows; no note about the head is left then."""
+        if not any(note.code == "head-not-fields" for note in self.notes):
+            return False
+        from kitbag.text.guarded_yaml import YamlError, read_yaml
+
+        try:
+            value, _ = read_yaml(self.head()[0] + "\n")
+        except YamlError:
+            return False
+        if not isinstance(value, list) or not all(isinstance(item, dict) and _is_remote(item) for item in value):
+            return False
+        self.notes[:] = [note for note in self.notes if note.code != "head-not-fields"]
+        return True
+
     def lost_tools(self) -> bool:
         """The file was not read as it was meant, says something about tools, and none were found."""
         if not any(note.code in _DOUBTFUL for note in self.notes):
@@ -155,6 +199,10 @@ class Document:
         unclosed = any(note.code == "head-unclosed" for note in self.notes)
         spoken_of = _SPEAKS_OF_TOOLS.findall(text if unclosed or head is None else head)
         return bool(problems) or any(_collapse(key) not in self._keys for key in spoken_of)
+
+
+def _is_remote(fields: Metadata) -> bool:
+    return fields.get("kind") == "remote" or not _REMOTE.isdisjoint(fields)
 
 
 def is_data_file(path: str) -> bool:

@@ -10,10 +10,11 @@ from typing import Final, NamedTuple
 from kitbag.errors import Diagnostic
 from kitbag.library.agent_document import Document, is_data_file, read_document
 from kitbag.library.model_names import INHERIT, ModelName, normalise_model
-from kitbag.library.modes import Mode, normalise_mode, read_permission, sandbox_mode, strictest
+from kitbag.library.modes import Mode, PermissionMap, normalise_mode, read_permission, sandbox_mode, strictest
 from kitbag.library.names import usable_name
 from kitbag.library.scopes import Root
 from kitbag.library.skills import as_text, string_list
+from kitbag.library.tool_aliases import CANONICAL, resolve
 from kitbag.library.tool_names import ToolAccess, parse_tools
 from kitbag.text.frontmatter import read_body
 from kitbag.text.hidden import one_line, remove_hidden
@@ -29,6 +30,12 @@ _IDENTIFYING: Final = ("name", "description", "prompt")
 _NO_NAMES = frozenset(("null", "~", ".", ".."))
 _EFFORTS = frozenset(("none", "minimal", "low", "medium", "high", "xhigh", "max"))
 _INHERITED: Final = ToolAccess("inherit")
+_NOT_STARTED: Final = (
+    "remote-not-started",
+    "kind",
+    "remote agents are not started",
+    "use it in the tool that it was written for",
+)
 
 
 class Agent(NamedTuple):
@@ -130,29 +137,35 @@ def read_agent(path: str, root: Root) -> tuple[Agent | None, list[Diagnostic]]:
         if not any(note.severity == "error" for note in notes):
             document.note("warning", "not-an-agent", "", "no name, description or prompt", "add them")
         return None, notes
+    if document.lists_remotes():
+        document.note("info", *_NOT_STARTED)
+        return None, notes
+    remote = document.is_remote()
+    if remote:
+        document.note("info", *_NOT_STARTED)
     name, display_name = _names(document, root)
-    mode, mode_original, denied, only = _permission_mode(document, root)
+    mode, mode_original, permission = _permission_mode(document, root)
     team, persona = _team_and_persona(path, root)
     agent = Agent(
         root=root,
         path=path,
         name=name,
         display_name=display_name,
-        description=_description(document),
+        description=_description(document, remote),
         head_stamp=document.stamp,
         model=_model(document, root),
         permission_mode=mode,
         permission_mode_original=mode_original,
         max_turns=_max_turns(document),
-        tools=_tools(document, root, denied, only),
+        tools=_tools(document, root, permission),
         skills=_skills(document),
         background=document.flag("background", False),
         color=document.text("color")[:32],
-        isolation=_word(document, "isolation", frozenset(("worktree",))),
-        effort=_word(document, "effort", _EFFORTS),
-        mode=_word(document, "mode", frozenset(("primary", "subagent", "all"))) or "all",
+        isolation=document.word("isolation", frozenset(("worktree",))),
+        effort=document.word("effort", _EFFORTS),
+        mode=document.word("mode", frozenset(("primary", "subagent", "all"))) or "all",
         hidden=document.flag("hidden", False),
-        disabled=document.flag("disabled", False),
+        disabled=document.flag("disabled", False) or remote,
         model_invocable=document.flag("infer", True)
         and not document.flag("disable_model_invocation", False, doubt=True),
         user_invocable=document.flag("user_invocable", True),
@@ -169,7 +182,11 @@ def read_agent(path: str, root: Root) -> tuple[Agent | None, list[Diagnostic]]:
 
 
 def _names(document: Document, root: Root) -> tuple[str, str]:
-    """The name to call it by, and the one to show. OpenCode and Copilot go by the file."""
+    """The name to call it by, and the one to show. OpenCode and Copilot go by the file.
+
+    To OpenCode `sub/deep.md` is `sub/deep`; here a `/` stands behind a team, so it is `deep`. Of two files of one
+    name the registry takes the upper one and says so.
+    """
     stem = os.path.splitext(os.path.basename(document.path))[0]
     for suffix in _SUFFIXES:
         stem = stem.removesuffix(suffix)
@@ -190,9 +207,11 @@ def _names(document: Document, root: Root) -> tuple[str, str]:
     return name, display or name
 
 
-def _description(document: Document) -> str:
+def _description(document: Document, optional: bool) -> str:
     key, value = document.take("description")
     text = document.visible(as_text(value).strip(), key) if isinstance(value, str | list) else ""
+    if not text and optional:
+        return ""
     if not text:
         paragraph = document.first_paragraph()
         instead = "its first paragraph is used" if paragraph else "a model can't know when to use it"
@@ -219,10 +238,8 @@ def _model(document: Document, root: Root) -> ModelName:
     return model
 
 
-def _permission_mode(
-    document: Document, root: Root
-) -> tuple[Mode, Value | None, tuple[str, ...], tuple[str, ...] | None]:
-    """The strictest of what the file says, as written, and what its `permission` field denies."""
+def _permission_mode(document: Document, root: Root) -> tuple[Mode, Value | None, PermissionMap | None]:
+    """The strictest of what the file says, as written, and what its `permission` field says."""
     modes: list[Mode] = []
     key, written = document.take("permission_mode")
     if key and root.plugin:
@@ -239,18 +256,16 @@ def _permission_mode(
         mode, problems = sandbox_mode(sandbox.value)
         document.adopt(problems, sandbox.key)
         modes.append(mode)
-    denied: tuple[str, ...] = ()
-    only: tuple[str, ...] | None = None
+    read: PermissionMap | None = None
     permission = document.take("permission")
     if permission.key:
         read, problems = read_permission(permission.value)
         document.adopt(problems, permission.key)
-        denied, only = read.denied, read.only
         modes.append(strictest(read.mode, "default") if root.plugin else read.mode)
-    return strictest(*modes) if modes else "default", written, denied, only
+    return strictest(*modes) if modes else "default", written, read
 
 
-def _tools(document: Document, root: Root, denied: tuple[str, ...], only: tuple[str, ...] | None) -> ToolAccess:
+def _tools(document: Document, root: Root, permission: PermissionMap | None) -> ToolAccess:
     given = document.take("tools")
     refusals = document.take_all("denied")
     refused: list[Value] = [found.value for found in refusals if found.value is not None]
@@ -261,13 +276,27 @@ def _tools(document: Document, root: Root, denied: tuple[str, ...], only: tuple[
     written: object = refused[0] if len(refused) == 1 else refused or None
     access, problems = parse_tools(given.value, written, root.dialect)
     document.adopt(problems, given.key or (refusals[0].key if refusals else ""))
-    if denied:
-        ruled, problems = parse_tools(None, list(denied), "opencode")
+    return access if permission is None else _permitted(document, access, permission)
+
+
+def _permitted(document: Document, access: ToolAccess, permission: PermissionMap) -> ToolAccess:
+    if permission.denied:
+        ruled, problems = parse_tools(None, list(permission.denied), "opencode")
         document.adopt([found for found in problems if found.severity == "error"], "permission")
-        access = access.without(ruled.denied) if ruled.mode != "none" else ToolAccess("none", original=given.value)
-    if only is not None:
-        allowed, _ = parse_tools(list(only), None, "opencode")
+        access = access.without(ruled.denied) if ruled.mode != "none" else ToolAccess("none", original=access.original)
+    if permission.only is not None:
+        allowed, _ = parse_tools(list(permission.only), None, "opencode")
         access = access.within(allowed)
+    key = document.take("permission").key
+    for action, patterns in permission.limited:
+        for tool in resolve(action, "opencode", widest=True) or ():
+            if tool not in CANONICAL:  # of a server's tools nobody knows what a pattern would speak of
+                access = access.without((tool,))
+                continue
+            before, access = access, access.limited(tool, tuple(f"{tool}({pattern})" for pattern in patterns))
+            if before.allows(tool) and not access.allows(tool):
+                what = f"its tools and its permissions allow different uses of {tool}, so it gets none of them"
+                document.note("warning", "permission-exceptions", key, what, "write the same rules in both")
     return access
 
 
@@ -286,6 +315,10 @@ def _max_turns(document: Document) -> int | None:
 
 def _skills(document: Document) -> tuple[str, ...]:
     key, value = document.take("skills")
+    if isinstance(value, dict) and isinstance(value.get("config"), list):
+        what = "which skills Codex offers is not taken over; none is preloaded"  # their files' paths, and on or off
+        document.note("info", "skills-config", key, what, "switch skills on and off in your settings")
+        return ()
     if isinstance(value, dict):
         what = "`skills` is a map, so no skills are preloaded"
         document.note("warning", "skills-unreadable", key, what, "write a list of skill names")
@@ -293,20 +326,13 @@ def _skills(document: Document) -> tuple[str, ...]:
     return tuple(dict.fromkeys(document.visible(name, key) for name in string_list(value)))
 
 
-def _word(document: Document, field: str, known: frozenset[str]) -> str:
-    key, value = document.take(field)
-    word = value.strip().lower() if isinstance(value, str) else "?"
-    if value is None or word in known or word in ("", "null", "~"):
-        return word if word in known else ""
-    what = f"`{key}` is not one of {', '.join(sorted(known))}; ignored"
-    document.note("warning", f"{field}-unknown", key, what, "correct it, or remove the line")
-    return ""
-
-
 def _mcp_servers(document: Document, root: Root) -> tuple[str, ...]:
     key, value = document.take("mcp_servers")
     names: list[str] = []
-    if isinstance(value, str):
+    if isinstance(value, str) and ("\n" in value.strip() or ":" in value):  # what a broken head left of a map
+        what = f"`{key}` can't be read, so no servers are named"
+        document.note("warning", "servers-unreadable", key, what, "write a list of names, or correct the YAML")
+    elif isinstance(value, str):
         names += string_list(value)
     elif value:
         for item in value:  # a list of names and one-entry maps, or a map whose keys are the names

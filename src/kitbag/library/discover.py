@@ -114,7 +114,7 @@ class _Walk:
         self._walk([self._grouped(link._replace(path=real))])
 
     def _watch(self, path: str) -> None:
-        """What this leads to has a say, though it is not listed under this path."""
+        """This has a say, though it is not listed, or not under this path."""
         try:
             self.folders[path] = _stamp(os.stat(path))
         except OSError:
@@ -234,6 +234,7 @@ class _Walk:
                 self.too_deep = True
                 what = f"folders more than {MAX_DEPTH} levels below {self.root.path} are not searched"
                 self._note("info", "too-deep", child.path, what, "move the skills up")
+            self._watch(child.path)
             return False
         if self.root.scope != "project" or child.team:
             return True
@@ -244,12 +245,14 @@ class _Walk:
         if self.ignored.matches(child.path):
             what = "not searched: git ignores this folder"
             self._note("info", "ignored-folder", child.path, what, "move the skills out of it, or un-ignore it")
+            self._watch(child.path)
             return False
         return True
 
     def _limit_reached(self) -> None:
         if self.count == self.most:
             self.count += 1
+            self.settled = False
             what = f"more than {self.most} directories; the rest is not searched"
             fix = "split the root, or remove what is not a skill"
             self._note("error", "too-many-directories", self.root.path, what, fix)

@@ -13,7 +13,7 @@ import time
 import zlib
 from array import array
 from itertools import repeat
-from operator import attrgetter, itemgetter
+from operator import attrgetter, eq
 from typing import Any, cast
 
 from kitbag.errors import Diagnostic
@@ -22,15 +22,13 @@ from kitbag.library.scopes import Root
 from kitbag.library.skills import Skill, read_skill
 from kitbag.text.source import stamp_of
 
-FORMAT = 1
+FORMAT = 2
 WORTH_IT = 24
 """A root with fewer skills is read directly: that takes no longer than opening an index."""
 _SETTLING_NS = 2_000_000_000
 """A file changed within this time before it was read may change again under the same stamp."""
 
 _STAMP = attrgetter("st_mtime_ns", "st_ctime_ns", "st_size", "st_ino")
-_CTIME = itemgetter(1)
-_STAMP_TYPES = ("q", "q", "q", "Q")
 _MAGIC = b"kitbag-index-%d %s\n" % (FORMAT, sys.version.encode())
 
 
@@ -74,14 +72,14 @@ def _unchanged(before: Remembered) -> bool:
         if not same and stamp != (status.st_ino,):
             return False
     # All in C, since this is most of what a warm start does: 10,000 files, 10,000 calls of stat.
+    if max((skill.changed for skill in scan.skills), default=0) > trusted:
+        return False
     stamps = [skill.stamp for skill in scan.skills]
     paths = map((scan.root.path + "/").__add__, [skill.location for skill in scan.skills])
     try:
-        return list(map(_STAMP, map(os.stat, paths))) == stamps and max(stamps, key=_CTIME)[1] <= trusted
+        return all(map(eq, map(hash, map(_STAMP, map(os.stat, paths))), stamps))
     except OSError:
         return False
-    except ValueError:  # no skills at all
-        return True
 
 
 def _remembering(before: Remembered) -> Any:
@@ -98,9 +96,9 @@ def _remembering(before: Remembered) -> Any:
         root: Root, location: str, path: str, name: str, team: str, group: str, flags: int
     ) -> tuple[Skill | None, list[Diagnostic]]:
         skill = known.get(location)
-        if skill is not None and skill.team == team and skill.group == group and skill.stamp[1] <= trusted:
+        if skill is not None and skill.team == team and skill.group == group and skill.changed <= trusted:
             try:
-                same = skill.stamp == stamp_of(os.stat(path))
+                same = skill.stamp == hash(stamp_of(os.stat(path)))
             except OSError:
                 same = False
             if same:
@@ -149,10 +147,7 @@ def load(home: str, root: Root) -> Remembered | None:
 def save(home: str, remembered: Remembered) -> None:
     """Best effort: without an index everything works, only slower."""
     scan = remembered.scan
-    try:
-        columns = _pack(scan.skills)
-    except OverflowError:  # a time beyond the year 2262
-        return
+    columns = _pack(scan.skills)
     if columns is None:
         return
     payload = marshal.dumps(
@@ -197,26 +192,31 @@ def _pack(skills: list[Skill]) -> tuple[Any, ...] | None:
         if joined.count("\0") != max(len(column) - 1, 0):
             return None
         texts.append("" if not any(column) else joined)
-    stamps = tuple(
-        array(_STAMP_TYPES[at], [skill.stamp[at] for skill in skills]).tobytes() for at in range(len(_STAMP_TYPES))
-    )
+    if texts[1] == texts[2]:
+        texts[2] = ""
+    try:
+        stamps = array("q", [skill.stamp for skill in skills]).tobytes()
+        changed = array("q", [skill.changed for skill in skills]).tobytes()
+    except OverflowError:  # a clock beyond reason
+        return None
     subagents = {at: skill.subagents for at, skill in enumerate(skills) if skill.subagents}
-    return len(skills), texts, stamps, bytes(skill.flags for skill in skills), subagents
+    return len(skills), texts, stamps, changed, bytes(skill.flags for skill in skills), subagents
 
 
 def _unpack(root: Root, columns: tuple[Any, ...]) -> list[Skill]:
-    count, joined, packed, flags, named = columns
+    count, joined, stamps, changed, flags, named = columns
     location, name, full_name, description, when, hint, team, group = (
         text.split("\0") if text else repeat("") for text in joined
     )
-    stamps = zip(*(array(kind, data) for kind, data in zip(_STAMP_TYPES, packed, strict=True)), strict=True)
+    if not joined[2]:  # every full name is the name
+        full_name = name
     subagents: Any = [named.get(at, ()) for at in range(count)] if named else repeat(())
     new: Any = tuple.__new__  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
     return [
         new(Skill, row)
         for row in zip(
-            repeat(root), location, stamps, name, full_name, description, when, hint, flags, team, group, subagents,
-            strict=False,
+            repeat(root), location, array("q", stamps), array("q", changed), name, full_name, description, when, hint,
+            flags, team, group, subagents, strict=False,
         )
     ]  # fmt: skip
 
@@ -233,4 +233,4 @@ def scan_indexed(home: str, root: Root, teams: frozenset[str] = frozenset()) -> 
 def _still_settling(now: Remembered) -> bool:
     """All of it too fresh to be trusted next time: not worth writing yet."""
     trusted = now.scanned_at - _SETTLING_NS
-    return all(skill.stamp[1] > trusted for skill in now.scan.skills)
+    return all(skill.changed > trusted for skill in now.scan.skills)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from kitbag.errors import InvalidError, NotFoundError, UsageError
 from kitbag.library.intake import cannot_write
 from kitbag.library.plugin_manifest import (
+    COMPONENTS,
     MANIFEST,
     MARKETPLACE,
     as_list,
@@ -52,14 +53,19 @@ def choose(tree: str, plugin: str | None) -> Choice:
         raise NotFoundError(
             f"the marketplace has no plugin {_shown(plugin)!r}; it has: {listed}", "choose one of these"
         )
-    return _chosen(tree, plugin, found[0])
+    return _chosen(tree, plugin, found[0], as_map(as_map(value).get("metadata")).get("pluginRoot"))
 
 
-def _chosen(tree: str, name: str, entry: dict[str, object]) -> Choice:
+def describes_plugin(manifest: dict[str, object] | None) -> bool:
+    """Whether an entry says what the plugin consists of: it needs no manifest of its own then."""
+    return any((manifest or {}).get(key) for key in COMPONENTS)
+
+
+def _chosen(tree: str, name: str, entry: dict[str, object], base: object) -> Choice:
     problem = wrong_with_plugin_name(name)
     if problem:
         raise InvalidError(f"{_shown(name)!r}: {problem}", "ask the marketplace's owner for another name")
-    source = entry.get("source")
+    source = _below(entry.get("source"), base)
     if not isinstance(source, str) or not (source == "." or source.startswith("./")):
         kind = as_map(source).get("source", source)
         problem = f"{name} comes from elsewhere ({_shown(kind)!r}); only local sources are installed"
@@ -75,6 +81,15 @@ def _chosen(tree: str, name: str, entry: dict[str, object]) -> Choice:
         raise InvalidError(f"{name}: its source {_shown(source)!r} is not a directory", "correct the source")
     manifest = {key: value for key, value in entry.items() if key not in _NOT_OF_THE_PLUGIN}
     return Choice(path, name, manifest)
+
+
+def _below(source: object, base: object) -> object:
+    """With `metadata.pluginRoot` a source may be a bare name: a folder below it. Elsewhere that is a package."""
+    if not isinstance(base, str) or not base.strip() or not isinstance(source, str):
+        return source
+    if not source or source[0] in "./" or ":" in source:
+        return source
+    return f"./{base.removeprefix('./').strip('/')}/{source}"
 
 
 def write_manifest(staged: str, choice: Choice) -> None:

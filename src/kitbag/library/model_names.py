@@ -21,7 +21,9 @@ _FAMILIES: Final = _FAMILY_NAMES.split()
 _NOT_ALONE: Final = frozenset(("claude", "gpt", "chatgpt", "gemini", "grok", "command", "anthropic."))
 _TIERS: Final = ("sonnet", "opus", "haiku", "fable")
 _VENDOR_NOTE = re.compile(r"\s*\((?:[^()]*)\)\s*$")
-_WINDOW = re.compile(r"\[([\w.-]{1,16})\]$")
+# Claude Code's `opus[1m]`, Cursor's `composer-2.5[effort=high,fast=false]`
+_PARAMETERS = re.compile(r"\[([\w.=,: -]{0,100})\]$", re.ASCII)
+_BETWEEN = re.compile(r"[|,\n](?![^\[\]]{0,100}\])")
 _PROVIDER = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[A-Za-z0-9@][\w.:@+-]*)+", re.ASCII)
 _ID = re.compile(r"[A-Za-z0-9][\w.:@+-]*", re.ASCII)
 _VARIANT = re.compile(r"[\w.-]{1,64}", re.ASCII)
@@ -71,8 +73,15 @@ def normalise_model(value: object, dialect: str) -> tuple[ModelName, list[Proble
     if not found:
         return ModelName("inherit", original=value), problems
     (name, variant), *rest = found
-    alternatives = tuple(f"{other}#{mark}" if mark else other for other, mark in rest)
+    alternatives = tuple(_with_variant(other, mark) for other, mark in rest)
     return ModelName(name, variant, alternatives, value), problems
+
+
+def _with_variant(name: str, variant: str) -> str:
+    """As it can be read again."""
+    if not variant:
+        return name
+    return f"{name}#{variant}" if _VARIANT.fullmatch(variant) else f"{name}[{variant}]"
 
 
 def _written(value: object, wrong: list[str], depth: int) -> list[str]:
@@ -80,7 +89,7 @@ def _written(value: object, wrong: list[str], depth: int) -> list[str]:
     shown = str(value)[:_LONGEST]
     if isinstance(value, str):
         text = value.strip().removeprefix("[").removesuffix("]") if value.strip().startswith("[") else value
-        names = [part.strip(" \t\n'\"`") for part in re.split(r"[|,\n]", text[: _LONGEST * _MOST])]
+        names = [part.strip(" \t\n'\"`") for part in _BETWEEN.split(text[: _LONGEST * _MOST])]
         return [name for name in names if name][:_MOST]
     if isinstance(value, list) and depth < _DEEPEST:
         items = cast("list[object]", value)[:_MOST]
@@ -106,10 +115,10 @@ def _read(text: str) -> tuple[str, str] | None:
     text = text.strip()
     while _VENDOR_NOTE.search(text):
         text = _VENDOR_NOTE.sub("", text)
-    window = _WINDOW.search(text)
-    if window:
-        variant = variant or window[1]
-        text = text[: window.start()].strip()
+    parameters = _PARAMETERS.search(text)
+    if parameters:
+        variant = variant or parameters[1].replace(" ", "")
+        text = text[: parameters.start()].strip()
     if _PROVIDER.fullmatch(text):
         return text, variant
     word = text.lower()

@@ -31,6 +31,9 @@ _WORDS = "write one of plan, default, acceptEdits, autonomous, locked"
 _EFFECTS = frozenset(("allow", "ask", "deny"))
 # OpenCode's `edit` permission speaks of every way to change a file.
 _COVERS: Final = {"edit": ("edit", "write")}
+# Exceptions to a denial of these would free all of it: a rule can't speak of all tools, and which skills
+# an agent sees is decided by whether it has the tool at all (library/visibility).
+_WHOLE = frozenset(("*", "skill"))
 
 
 class PermissionMap(NamedTuple):
@@ -41,6 +44,8 @@ class PermissionMap(NamedTuple):
     """Tools and rules as OpenCode names them, such as `edit` or `bash(rm *)`."""
     only: tuple[str, ...] | None
     """Not None: everything else is denied."""
+    limited: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Actions that are denied but for uses that match one of these patterns."""
 
 
 def strictest(*modes: Mode) -> Mode:
@@ -83,8 +88,8 @@ def sandbox_mode(value: object) -> tuple[Mode, list[Problem]]:
 def read_permission(value: object) -> tuple[PermissionMap, list[Problem]]:
     """OpenCode's `permission` map (V1) or ordered `permissions` list (V2); the last match wins there.
 
-    Denials become denied tools, and only what asks for less than `default` changes the mode
-    downwards; of what is allowed without asking, only file edits have a counterpart.
+    Denials become denied tools, exceptions to them limited ones, and only what asks for less than `default`
+    changes the mode downwards; of what is allowed without asking, only file edits have a counterpart.
     """
     problems: list[Problem] = []
     rules = _ordered_rules(value, problems)
@@ -92,18 +97,22 @@ def read_permission(value: object) -> tuple[PermissionMap, list[Problem]]:
     only: list[str] | None = None
     denied: list[str] = []
     effects: dict[str, str] = {}
+    limited: dict[str, tuple[str, ...]] = {}
     for action, patterns in rules:
-        effect, refused = _settle(action, patterns, problems)
+        # What no pattern of the action matches is as `*` says.
+        effect, refused, exceptions = _settle(action, patterns, "deny" if base == "deny" else "ask", problems)
         if action == "*":
             if refused and effect != "deny":
                 what = f"denials for all tools at once are not taken over: {', '.join(refused)}; `ask` is used"
                 problems.append(Problem("warning", "permission-exceptions", 0, what, "name the tool: edit, bash, read"))
                 effect = "ask"
-            base, denied, effects = effect, [], {}
+            base, denied, effects, limited = effect, [], {}, {}
             only = [] if effect == "deny" else None
             continue
         denied = [rule for rule in denied if rule.split("(", 1)[0] != action] + refused
         effects[action] = effect
+        if exceptions:
+            limited[action] = tuple(exceptions)
         if only is not None:
             only = [name for name in only if name not in _COVERS.get(action, (action,))]
             if effect != "deny":
@@ -118,7 +127,7 @@ def read_permission(value: object) -> tuple[PermissionMap, list[Problem]]:
         what = "commands that OpenCode runs without asking are asked for here"
         fix = "allow them by a rule in your settings, such as `Bash(git log:*)`"
         problems.append(Problem("info", "permission-shell", 0, what, fix))
-    return PermissionMap(mode, tuple(denied), None if only is None else tuple(only)), problems
+    return PermissionMap(mode, tuple(denied), None if only is None else tuple(only), tuple(limited.items())), problems
 
 
 _Rules = list[tuple[str, list[tuple[str, str]]]]
@@ -164,9 +173,10 @@ def _effect(value: object, problems: list[Problem]) -> str:
     return "deny"
 
 
-def _settle(action: str, patterns: list[tuple[str, str]], problems: list[Problem]) -> tuple[str, list[str]]:
-    """The effect on the tool as a whole, and what is denied: the tool, or some of its uses."""
-    base = "ask"
+def _settle(
+    action: str, patterns: list[tuple[str, str]], base: str, problems: list[Problem]
+) -> tuple[str, list[str], list[str]]:
+    """The effect on the tool as a whole, what is denied (the tool, or some of its uses), and the only uses left."""
     special: list[tuple[str, str]] = []
     for pattern, effect in patterns:
         if pattern == "*":
@@ -174,13 +184,45 @@ def _settle(action: str, patterns: list[tuple[str, str]], problems: list[Problem
         else:
             special.append((pattern, effect))
     if base == "deny":
-        if any(effect != "deny" for _, effect in special):
+        allowed, refused, exact = _exceptions(special)
+        if allowed and action in _WHOLE:
             what = f"exceptions to a denied `{action}` are not taken over; all of it is denied"
             problems.append(Problem("warning", "permission-exceptions", 0, what, "allow it by rules in your settings"))
-        return "deny", [action]
+        if not allowed or action in _WHOLE:
+            return "deny", [action], []
+        if not exact:
+            what = f"`{action}`: what is denied after an exception stays denied, though a later line allows it again"
+            fix = "write the exceptions first, and what they must not cover behind them"
+            problems.append(Problem("warning", "permission-exceptions", 0, what, fix))
+        return "ask", [f"{action}({pattern})" for pattern in refused], allowed
     if base == "allow" and any(effect == "ask" for _, effect in special):
         base = "ask"
-    return base, [f"{action}({pattern})" for pattern, effect in special if effect == "deny"]
+    return base, [f"{action}({pattern})" for pattern, effect in special if effect == "deny"], []
+
+
+def _exceptions(special: list[tuple[str, str]]) -> tuple[list[str], list[str], bool]:
+    """What is allowed though the tool is denied, what of that is denied again, and whether that says it all.
+
+    The last match wins in the file, a denial wins here: the same, unless something is allowed after a denial
+    that it overlaps with.
+    """
+    allowed: list[str] = []
+    refused: list[str] = []
+    exact = True
+    for pattern, effect in special:
+        if effect == "deny":
+            refused += [pattern] if allowed else []  # else it is denied anyway
+        elif pattern and pattern.isprintable():
+            refused = [other for other in refused if other != pattern]
+            exact = exact and not any(_may_overlap(pattern, other) for other in refused)
+            allowed.append(pattern)
+    return list(dict.fromkeys(allowed)), refused, exact
+
+
+def _may_overlap(one: str, other: str) -> bool:
+    """Whether some text could match both; only what they begin with is compared."""
+    starts = [pattern.replace("?", "*").partition("*")[0].rstrip() for pattern in (one, other)]
+    return starts[0].startswith(starts[1]) or starts[1].startswith(starts[0])
 
 
 def _key(value: str) -> str:

@@ -17,7 +17,7 @@ from kitbag.text.plain_head import Value
 MAX_NAME = 64
 NAMELESS = "unnamed"
 _FORBIDDEN = re.compile(r"[:/\\]+")
-_SLUG = re.compile(r"[^\w]+|_+")
+_SLUG = re.compile(r"[\W_]+")
 _NOTHING = frozenset(("", "null", "~", "none", ".", ".."))
 
 

@@ -27,8 +27,8 @@ _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("defaultEnabled", "strict"), _FLAG),
     **dict.fromkeys(("keywords", "dependencies"), _LIST),
     **dict.fromkeys(("metadata", "userConfig"), _MAP),
-    **dict.fromkeys(("skills", "commands", "agents", "workflows", "outputStyles"), (str, list)),
-    **dict.fromkeys(("hooks", "mcpServers", "lspServers", "monitors"), (str, list, dict)),
+    **dict.fromkeys(("skills", "agents", "workflows", "outputStyles"), (str, list)),
+    **dict.fromkeys(("commands", "hooks", "mcpServers", "lspServers", "monitors"), (str, list, dict)),
 }
 _NAMED = {str: "a text", bool: "true or false", list: "a list", dict: "an object"}
 _BRINGS: dict[str, tuple[str, ...]] = {
@@ -39,6 +39,8 @@ _BRINGS: dict[str, tuple[str, ...]] = {
     "workflows": ("workflows",),
     "bin": ("bin",),
 }
+COMPONENTS = frozenset(("skills", "agents", "commands", *_BRINGS)) - {"bin"}
+"""Keys of a manifest that say what the plugin consists of."""
 _PARTS = frozenset(("skills", "agents", "commands", "SKILL.md", "outputStyles", "output-styles"))
 
 
@@ -89,12 +91,13 @@ def wrong_with_plugin_name(name: str) -> str:
     return ""
 
 
-def read_plugin(path: str, name: str | None = None) -> tuple[Plugin | None, list[Diagnostic]]:
+def read_plugin(path: str, name: str | None = None, described: bool = False) -> tuple[Plugin | None, list[Diagnostic]]:
     """The plugin in a directory, disabled and from nowhere; `name` wins over what the manifest says.
 
+    `described`: a marketplace says what it consists of, so the directory need not look like a plugin.
     None when the directory can't be read, holds nothing that a plugin has, or nothing in it can be its name.
     """
-    return _Reader(path, name).read()
+    return _Reader(path, name).read(described)
 
 
 def read_json(path: str) -> tuple[object, str, list[Diagnostic]]:
@@ -136,14 +139,14 @@ class _Reader:
         self.text = ""
         self.entries: frozenset[str] = frozenset()
 
-    def read(self) -> tuple[Plugin | None, list[Diagnostic]]:
+    def read(self, described: bool) -> tuple[Plugin | None, list[Diagnostic]]:
         try:
             self.entries = frozenset(os.listdir(self.path))
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else str(error)
             self._note("error", "unreadable", "", f"can't be listed: {reason}", "check the path")
             return None, self.diagnostics
-        has_manifest = self._read_manifest()
+        has_manifest = self._read_manifest() or described
         if not has_manifest and not (self.entries & _PARTS or self._brings()):
             what = "not a plugin: no manifest, no skills, agents or commands"
             self._note("error", "not-a-plugin", "", what, f"add {MANIFEST}, or a folder skills/")
@@ -259,6 +262,7 @@ class _Reader:
         """`skills` adds to its default folder, the others replace theirs; nothing counts twice."""
         written = self.manifest.get(key)
         chosen = [written] if isinstance(written, str) else as_list(written)
+        chosen = chosen or self._named_files(key, as_map(written))
         found: list[str] = []
         # In a marketplace's own description (`strict` is false) what is not listed is not meant.
         listed = self.manifest.get("strict") is False and any(
@@ -276,6 +280,23 @@ class _Reader:
             if path and not any(path == other or path.startswith(other + "/") for other in found):
                 found.append(path)
         return tuple(found)
+
+    def _named_files(self, key: str, written: dict[str, object]) -> list[object]:
+        """`{"name": {"source": "./file.md"}}`: the files; here each goes by its own name."""
+        files: list[object] = []
+        for name, what in written.items():
+            path = as_map(what).get("source", what)
+            shown = for_terminal(one_line(name[:80]))
+            if not isinstance(path, str):
+                problem = f"`{key}`: {shown!r} has no file (`source`); it is left out"
+                self._note("info", "inline-content", key, problem, "write it into a file")
+                continue
+            files.append(path)
+            called = os.path.splitext(os.path.basename(path))[0]
+            if called != name:
+                problem = f"`{key}`: {shown!r} is called by its file, {for_terminal(one_line(called[:80]))!r}"
+                self._note("info", "called-by-file", key, problem, "rename the file")
+        return files
 
     def _path(self, key: str, value: object) -> str | None:
         if not isinstance(value, str) or not (value == "." or value.startswith("./")):

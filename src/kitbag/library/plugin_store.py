@@ -10,7 +10,7 @@ from typing import NamedTuple
 from kitbag.errors import AmbiguousError, Diagnostic, InvalidError, NotFoundError, UsageError
 from kitbag.library.fingerprint import Change, Fingerprint, changes, fingerprint
 from kitbag.library.intake import DIRECTORY_MODE, Intake, cannot_write, copy_tree
-from kitbag.library.marketplace import Choice, choose, write_manifest
+from kitbag.library.marketplace import Choice, choose, describes_plugin, write_manifest
 from kitbag.library.plugin_lock import OLD, STAGING, Lock, Record, changing, read_lock, rename, sync_directory
 from kitbag.library.plugins import FOLDER, Plugin, read_plugin, wrong_with_plugin_name
 
@@ -99,7 +99,7 @@ def _check_source(source: str, home: str) -> None:
     if not os.path.exists(source):
         if any(word in source for word in _REMOTE):
             raise UsageError(f"{source} is not on this machine; only local sources are installed", "download it first")
-        raise NotFoundError(f"{source} does not exist", "give a directory or an archive")
+        raise NotFoundError(f"{os.path.abspath(source)} does not exist", "give a directory or an archive")
     inside = os.path.realpath(os.path.join(home, FOLDER)) + os.sep
     if os.path.isdir(source) and inside.startswith(os.path.realpath(source).rstrip(os.sep) + os.sep):
         raise UsageError(f"{source} holds Kitbag's own plugins", "give the directory of one plugin")
@@ -139,7 +139,7 @@ def _unpacked(source: str, staging: str) -> tuple[str, str]:
 
 def _usable(choice: Choice) -> Plugin:
     """Before anything is copied."""
-    found, problems = read_plugin(choice.tree, choice.listed or None)
+    found, problems = read_plugin(choice.tree, choice.listed or None, describes_plugin(choice.manifest))
     for problem in problems:
         # A listed plugin has a good name already; its own manifest may still not have a bad one.
         if problem.code == "bad-name" or found is None:

@@ -21,6 +21,9 @@ NO_MODEL, NO_USER, COMMAND, FLAT, REQUIRED, HAS_PATHS, NO_DESCRIPTION = (1 << bi
 
 _TRUE = frozenset(("true", "yes", "on", "1"))
 _FALSE = frozenset(("false", "no", "off", "0"))
+_WHEN = ("when_to_use", "when-to-use", "whenToUse")
+_HINT = ("argument-hint", "argument_hint", "argumentHint")
+_EXTRAS = frozenset(_WHEN + _HINT)
 _NOTHING = ("", "null", "~", "Null", "NULL")
 
 
@@ -30,7 +33,10 @@ class Skill(NamedTuple):
     root: Root
     location: str
     """The file, relative to the root."""
-    stamp: Stamp
+    stamp: int
+    """The hash of the file's stamp: two that differ are two files."""
+    changed: int
+    """When the file last changed in any way (ctime), in nanoseconds."""
     name: str
     full_name: str
     """`plugin:name`, `team/name`, or the name itself."""
@@ -83,13 +89,11 @@ def read_skill(
     else:
         name = _name(written, fallback_name, flags, problems)
     description, flags = _description(head, flags, problems)
-    when = _first(metadata, "when_to_use", "when-to-use", "whenToUse")
-    hint = metadata.get("argument-hint", metadata.get("argument_hint", metadata.get("argumentHint")))
+    when, hint = ("", "") if _EXTRAS.isdisjoint(metadata) else _extras(metadata, problems)
     flags |= _flags(metadata, problems)
     full_name = f"{root.plugin}:{name}" if root.plugin else f"{team}/{name}" if team else name
     skill = Skill(
-        root, location, stamp, name, full_name, description, _visible(when, "when_to_use", problems),
-        _hint(hint, problems) if hint else "", flags, team, group,
+        root, location, hash(stamp), stamp[1], name, full_name, description, when, hint, flags, team, group,
         string_list(metadata["subagents"]) if "subagents" in metadata else (),
     )  # fmt: skip
     return skill, [_diagnostic(path, problem) for problem in problems]
@@ -190,11 +194,11 @@ def _text(metadata: Metadata, key: str) -> str:
     return as_text(value).strip()
 
 
-def _first(metadata: Metadata, *keys: str) -> str:
-    for key in keys:
-        if key in metadata and (text := _text(metadata, key)):
-            return text
-    return ""
+def _extras(metadata: Metadata, problems: list[Problem]) -> tuple[str, str]:
+    """When to use it and the hint for its arguments, which few have."""
+    when = next((text for key in _WHEN if (text := _text(metadata, key))), "")
+    hint = next((value for key in _HINT if (value := metadata.get(key))), "")
+    return _visible(when, _WHEN[0], problems), _visible(_hint(hint), _HINT[0], problems)
 
 
 def as_text(value: Value) -> str:
@@ -206,13 +210,11 @@ def as_text(value: Value) -> str:
     return " ".join(f"{key}: {as_text(item)}" for key, item in value.items())
 
 
-def _hint(value: Value, problems: list[Problem]) -> str:
+def _hint(value: Value) -> str:
     """`[file]` is a list to YAML and a hint to a person."""
     if isinstance(value, list):
-        text = "[" + ", ".join(as_text(item) for item in value) + "]"
-    else:
-        text = as_text(value).strip()
-    return _visible(text, "argument-hint", problems)
+        return "[" + ", ".join(as_text(item) for item in value) + "]"
+    return as_text(value).strip()
 
 
 def string_list(value: Value | None) -> tuple[str, ...]:
@@ -313,7 +315,7 @@ def _resources_in(skill: Skill, folder: str, limit: int, found: list[Resource]) 
     import heapq
 
     with os.scandir(os.path.join(skill.directory, folder)) as entries:
-        listed = heapq.nsmallest(limit + 1, entries, key=lambda entry: entry.name)
+        listed = heapq.nsmallest(limit + 2, entries, key=lambda entry: entry.name)
     below: list[str] = []
     for entry in listed:
         relative = f"{folder}/{entry.name}" if folder else entry.name

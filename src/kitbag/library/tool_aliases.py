@@ -1,7 +1,7 @@
 """The names that other systems give to tools, and the canonical tools they stand for: data and look-up.
 
-Used by tool_names. `resolve` reads one name, `matches` compares one rule with one tool; where a name
-could mean more or less, what is allowed is read narrowly and what is denied widely.
+Used by tool_names and agents. `split_names` cuts a text into names, `resolve` reads one, `matches` compares a
+rule with a tool; where a name could mean more or less, what is allowed is read narrowly, what is denied widely.
 """
 
 from typing import Final
@@ -17,6 +17,7 @@ _GROUPS: Final = (
         "Read",
         "view readfile notebookread cat openfile viewimage readmediafile fsread read/readfile readnotebook",
     ),
+    ("Read", "read/viewimage"),
     ("Read Glob", "readmanyfiles"),
     ("Write", "writefile createfile create new edit/createfile createnewfile savefile writetofile"),
     ("Edit", "multiedit replace editfile searchreplace strreplace strreplacefile strreplaceeditor"),
@@ -24,10 +25,10 @@ _GROUPS: Final = (
     ("Edit Write", "editfiles edit/editfiles patch applypatch insertedit inserteditintofile fswrite edit/*"),
     ("Bash", "execute shell terminal runcommand runcommands runshellcommand runterminalcmd runinterminal"),
     ("Bash", "runterminalcommand localshell execcommand unifiedexec executebash executecommand bashtool"),
-    ("Bash", "execute/* runcommands/* execute/runinterminal runcommands/runinterminal"),
+    ("Bash", "run execute/* runcommands/* execute/runinterminal runcommands/runinterminal"),
     (
         "Glob",
-        "ls list listdir listdirectory listfiles filesearch findfiles search/filesearch search/listdirectory",
+        "ls list listdir listdirectory listfiles filesearch find findfiles search/filesearch search/listdirectory",
     ),
     ("Grep", "grepsearch searchfilecontent ripgrep rg textsearch usages search/textsearch search/usages"),
     ("Grep", "searchfiles searchtext"),
@@ -37,21 +38,24 @@ _GROUPS: Final = (
     ("WebSearch", "googlewebsearch searchweb web/search"),
     ("WebFetch WebSearch", "web web/*"),
     ("TodoWrite", "todo todos todo/* todoread writetodos updateplan settodolist managetodolist todolist"),
+    ("TodoWrite", "taskcreate taskget tasklist taskupdate"),
     ("AskUser", "askuserquestion question ask requestuserinput vscode/askquestions askquestions"),
     ("Skill", "activateskill skills slashcommand useskill"),
     ("Task", "agent subagent agent/* runsubagent agent/runsubagent spawnagent delegate customagent"),
     ("TaskOutput", "bashoutput agentoutput agentoutputtool getterminaloutput execute/getterminaloutput"),
-    ("TaskStop", "killshell killbash closeagent stoptask"),
+    ("TaskOutput", "gettaskoutput read/gettaskoutput"),
+    ("TaskStop", "killshell killbash closeagent stoptask killterminal execute/killterminal"),
     ("NotebookEdit", "editnotebook notebook/edit edit/editnotebook"),
 )
 # Real tools of other systems for which there is nothing here: they are left out, and said to be.
 _NO_COUNTERPART: Final = (
-    "artifact changes cancelworkflow clihelp codesearch completetask computer doomloop endconversation "
-    "enterplanmode enterworktree exitplanmode exitworktree extensions externaldirectory findtestfiles "
-    "getinternaldocs githubrepo listmcpresources listmcpresourcestool lsp memory monitor openbrowser "
-    "opensimplebrowser powershell problems readlints readmcpresource readmcpresourcetool runnotebooks "
-    "runtasks runtests savememory schedulewakeup searchresults sendmessage terminallastcommand "
-    "terminalselection testfailure think toolsearch vscodeapi waitformcpservers workflow writestdin"
+    "artifact changes cancelworkflow clihelp codesearch completetask computer createdirectory croncreate "
+    "crondelete cronlist doomloop endconversation enterplanmode enterworktree exitplanmode exitworktree "
+    "extensions externaldirectory findtestfiles getinternaldocs githubrepo listagents listmcpresources "
+    "listmcpresourcestool lsp memory monitor openbrowser opensimplebrowser powershell problems readlints "
+    "readmcpresource readmcpresourcetool reportfindings runnotebooks runtasks runtests savememory "
+    "schedulewakeup searchresults sendfeedback sendmessage terminallastcommand terminalselection "
+    "testfailure think toolsearch vscode vscodeapi waitformcpservers workflow writestdin"
 )
 # Copilot's tool groups look like its MCP servers (`search/codebase`, `github/create_issue`).
 _COPILOT_GROUPS: Final = "agent edit execute notebook read runcommands search todo vscode web"
@@ -86,17 +90,19 @@ def resolve(name: str, dialect: str = "", widest: bool = False) -> tuple[str, ..
     """The canonical tools a written name stands for; () has no counterpart here, None is unknown."""
     if name in CANONICAL:
         return (name,)
-    if not name.isascii() or not name[:1].isalnum() or any(char in name for char in "()\"'`,; \t\n"):
+    if not name.isascii() or not name[:1].isalnum() or any(char in name for char in "()\"'`,;\t\n"):
         return None
+    if " " in name:
+        return _resolve_spaced(name)
     key = name.lower().replace("_", "").replace("-", "")
     if key == "edit":
         return _ALL_EDITS if widest else _EDITS.get(dialect, ("Edit",))
     found = _ALIASES.get(key)
     if found is not None:
         return found
-    group, _, member = key.rpartition("/")
-    if member in _MISSING and (not group or group in _NOT_SERVERS):
-        return ()
+    group, slash, member = key.rpartition("/")
+    if group in _NOT_SERVERS or (not slash and member in _MISSING):
+        return ()  # Copilot's groups get new members all the time
     return _resolve_mcp(name, dialect, widest)
 
 
@@ -114,8 +120,7 @@ def _resolve_mcp(name: str, dialect: str, widest: bool) -> tuple[str, ...] | Non
         return (f"mcp__{server}__{tool or '*'}",) if server else None
     server, slash, tool = name.rpartition("/")
     if slash:
-        is_server = server and tool and server.lower() not in _NOT_SERVERS
-        return (f"mcp__{server}__{tool}",) if is_server else None
+        return (f"mcp__{server}__{tool}",) if server and tool else None
     if "*" in name:
         return _expand_glob(lower, name, widest)
     if dialect == "opencode" and "_" in name.strip("_"):
@@ -124,6 +129,23 @@ def _resolve_mcp(name: str, dialect: str, widest: bool) -> tuple[str, ...] | Non
         cuts = range(1, min(len(parts), 8))
         return tuple(f"mcp__{'_'.join(parts[:cut])}__{'_'.join(parts[cut:])}" for cut in cuts)
     return None
+
+
+def _resolve_spaced(name: str) -> tuple[str, ...] | None:
+    """`My Docs/*`: of all tools only a server may have blanks in its name; tools are called `mcp__My_Docs__x` then."""
+    server, _, tool = name.rpartition("/")
+    if not server.strip() or not tool or " " in tool or "*" in server:
+        return None
+    return (f"mcp__{'_'.join(server.split())}__{tool}",)
+
+
+def close_to(name: str, at_least: float = 0.75) -> str:
+    """The canonical tool that was probably meant; empty when the name is like none of them."""
+    from difflib import get_close_matches
+
+    known = {tool.lower(): tool for tool in CANONICAL}
+    close = get_close_matches(name.lower()[:40], known, 1, at_least)
+    return known[close[0]] if close else ""
 
 
 def _expand_glob(lower: str, name: str, widest: bool) -> tuple[str, ...] | None:
@@ -138,3 +160,29 @@ def _expand_glob(lower: str, name: str, widest: bool) -> tuple[str, ...] | None:
     if name.endswith("_*"):
         found.append(f"mcp__{name[:-2]}__*")
     return tuple(dict.fromkeys(found)) or None
+
+
+def is_one_name(written: str) -> bool:
+    """One name, not `Bash(a) Read(b)`: what its first parenthesis opens is closed at the very end."""
+    depth = 0
+    for char in written[:-1]:
+        depth += (char == "(") - (char == ")")
+        if char == ")" and depth <= 0:
+            return False
+    return True
+
+
+def split_names(text: str, blanks: bool = True) -> list[str]:
+    """Cut at commas and white space, but not inside parentheses; quotes around names are dropped."""
+    names: list[str] = []
+    start = depth = 0
+    for at, char in enumerate(text):
+        if char == "(":
+            depth += 1
+        elif char == ")":
+            depth = max(0, depth - 1)
+        elif depth == 0 and (char == "," or (blanks and (char == ";" or char.isspace()))):
+            names.append(text[start:at])
+            start = at + 1
+    names.append(text[start:])
+    return [name for written in names if (name := written.strip().strip("\"'`").strip())]

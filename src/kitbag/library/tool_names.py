@@ -5,9 +5,10 @@ which nothing is known, allows nothing; it never falls back to all tools.
 """
 
 import re
+from collections.abc import Collection
 from typing import Literal, NamedTuple, cast
 
-from kitbag.library.tool_aliases import CANONICAL, matches, resolve
+from kitbag.library.tool_aliases import CANONICAL, close_to, is_one_name, matches, resolve, split_names
 from kitbag.text.source import Problem
 
 AccessMode = Literal["inherit", "all", "allow", "deny", "none"]
@@ -21,7 +22,7 @@ class ToolAccess(NamedTuple):
     names: tuple[str, ...] = ()
     """Canonical tools and `mcp__server__*` patterns, in the order in which they were declared."""
     specifiers: tuple[str, ...] = ()
-    """Rules such as `Bash(git log:*)`, for tools that were not also given without a specifier."""
+    """Rules such as `Bash(git log:*)`: of a tool that has some here, only these uses, in every mode."""
     denied: tuple[str, ...] = ()
     """Counts in every mode. A rule with a specifier denies those uses, not the tool."""
     unknown: tuple[str, ...] = ()
@@ -40,16 +41,31 @@ class ToolAccess(NamedTuple):
         mode: AccessMode = "deny" if self.mode in ("inherit", "all") and denied else self.mode
         if mode == "allow" and not names:
             mode = "none"
-        rules = tuple(rule for rule in self.specifiers if rule.split("(", 1)[0] in names)
         together = tuple(dict.fromkeys((*self.denied, *denied)))
-        return self._replace(mode=mode, names=names, specifiers=rules, denied=together)
+        left = self._replace(mode=mode, names=names, denied=together)
+        return left._replace(specifiers=tuple(rule for rule in self.specifiers if left.allows(rule.split("(", 1)[0])))
 
     def within(self, limit: "ToolAccess") -> "ToolAccess":
-        """The same, but no more than the names of `limit`."""
+        """The same, but no more than the names of `limit`, and of them no more uses."""
         open_ended = self.mode not in ("allow", "none")
         names = tuple(name for name in (limit if open_ended else self).names if limit.allows(name))
         mode: AccessMode = "none" if self.mode == "none" or not names else "allow"
-        return self._replace(mode=mode, names=names).without(self.denied)
+        left = self._replace(mode=mode, names=names).without(self.denied)
+        for tool in dict.fromkeys(rule.split("(", 1)[0] for rule in limit.specifiers):
+            left = left.limited(tool, tuple(rule for rule in limit.specifiers if rule.startswith(f"{tool}(")))
+        return left
+
+    def limited(self, tool: str, rules: tuple[str, ...]) -> "ToolAccess":
+        """The same, but of one tool only these uses. What other rules and these share can be told only where they
+        are written alike; where nothing is, the tool is gone."""
+        if not self.allows(tool):
+            return self
+        own = [rule for rule in self.specifiers if rule.startswith(f"{tool}(")]
+        kept = [rule for rule in rules if not own or rule in own]
+        if not kept:
+            return self.without((tool,))
+        mode: AccessMode = "deny" if self.mode in ("inherit", "all") else self.mode
+        return self._replace(mode=mode, specifiers=(*(rule for rule in self.specifiers if rule not in own), *kept))
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -75,7 +91,7 @@ _LIST_MODES = {"allowlist": "allow", "whitelist": "allow", "allow": "allow"} | {
 }
 _EXCEPT = re.compile(r"(?:\*|all(?: tools)?),? (?:except|but|minus|without)(?: for)?:? (.+)", re.I | re.S)
 _NEGATIONS = frozenset(("except", "but", "minus", "without", "not", "no", "never"))
-_MOST, _DEEPEST, _LONGEST = 500, 8, 100_000
+_MOST, _DEEPEST, _LONGEST, _SHOWN = 500, 8, 100_000, 10
 _NAMING_FIX = "write a list such as `Read, Grep, Bash(git log:*)`"
 
 
@@ -120,7 +136,7 @@ class _Names:
             return
         name, opened, rest = written.partition("(")
         specifier = rest[:-1].strip() if rest.endswith(")") else ""
-        plain = written.isprintable() and (specifier or not opened)
+        plain = written.isprintable() and (specifier or not opened) and (not allow or is_one_name(written))
         tools = resolve(name.strip(), self.dialect, widest=not allow) if plain else None
         if tools is None:
             self.unknown[written[:80]] = None
@@ -174,13 +190,25 @@ class _Names:
             self._read_text(excepted[1].replace(" and ", ", "), False, depth)
             return
         if text.startswith("[") and text.endswith("]"):
-            text = text[1:-1]
+            text, depth = text[1:-1], depth + 1
         words = [word for word in split_names(text) if word not in ("-", "and")]
         if any(word.lower() in _NEGATIONS for word in words):
             self.unreadable = f"`{lower[:60]}` is prose"
             return
-        for word in words:
-            self.add(word, allow)
+        if not depth:
+            for word in words:
+                self.add(word, allow)
+            return
+        for item in split_names(text, blanks=False):  # cut at its blanks, `My Docs/*` would be another server
+            if (allow and item[0] != "!") or self._is_known(item):
+                self.add(item, allow)
+            else:
+                for word in split_names(item.replace("!", " ")):
+                    self.add(word, False)
+
+    def _is_known(self, item: str) -> bool:
+        name = item.lstrip("! ").partition("(")[0].strip()
+        return is_one_name(item) and resolve(name, self.dialect, widest=True) is not None
 
     def _read_item(self, item: dict[object, object], allow: bool, depth: int) -> None:
         """A map inside a list: `{name: Read}`, `{Bash: [git *]}`, or a rule that YAML cut at its colon."""
@@ -204,22 +232,6 @@ class _Names:
                 self.unknown[name[:80]] = None
 
 
-def split_names(text: str) -> list[str]:
-    """Cut at commas and white space, but not inside parentheses; quotes around names are dropped."""
-    names: list[str] = []
-    start = depth = 0
-    for at, char in enumerate(text):
-        if char == "(":
-            depth += 1
-        elif char == ")":
-            depth = max(0, depth - 1)
-        elif depth == 0 and (char in ",;" or char.isspace()):
-            names.append(text[start:at])
-            start = at + 1
-    names.append(text[start:])
-    return [name for written in names if (name := written.strip().strip("\"'`").strip())]
-
-
 def parse_tools(value: object, denied: object = None, dialect: str = "") -> tuple[ToolAccess, list[Problem]]:
     """`value` as it stands behind `tools:`, `denied` as behind `disallowedTools:`; None is not given."""
     names = _Names(dialect)
@@ -237,12 +249,11 @@ def _deny(access: ToolAccess, denied: object, dialect: str, problems: list[Probl
     unknown = tuple(dict.fromkeys((*access.unknown, *names.unknown)))
     nothing = ToolAccess("none", (), (), access.denied, unknown, access.original, denied)
     if names.unreadable or (names.unknown and not names.understood):
-        why = names.unreadable or f"none is known: {', '.join(list(names.unknown)[:10])}"
+        why = names.unreadable or f"none is known: {_listed(names.unknown)}"
         what = f"the denied tools can't be read: {why}; it gets no tools"
         problems.append(Problem("error", "tools-unreadable", 0, what, _suggestion(tuple(names.unknown))))
         return nothing
-    names.absent.clear()  # denying what is not there needs no word
-    _report_left_out(names, problems)
+    _report_left_out(names, problems, denied=True)
     narrowed = access.without(tuple(names.denied))._replace(unknown=unknown, denied_original=denied)
     if names.nothing or (narrowed.mode == "none" and access.mode != "none"):
         what = "every tool that it allows is also denied; it gets no tools"
@@ -311,12 +322,7 @@ def _read_map(names: _Names, fields: dict[object, object], problems: list[Proble
         return "all"
     if names.nothing or not fields or (wanted and names.dialect != "opencode"):
         return "allow"
-    if names.denied or not wanted:
-        return "deny"
-    what = "as in OpenCode, the tools that are not listed stay on"
-    fix = "begin with `'*': false` to have only the listed ones"
-    problems.append(Problem("info", "tools-map-open", 0, what, fix))
-    return "inherit"
+    return "deny" if names.denied or not wanted else "inherit"
 
 
 def _settle(names: _Names, mode: AccessMode, value: object, problems: list[Problem]) -> ToolAccess:
@@ -331,7 +337,7 @@ def _settle(names: _Names, mode: AccessMode, value: object, problems: list[Probl
     tools = tuple(tool for tool in tools if not any(matches(no, tool) for no in names.denied))
     hollow = mode == "allow" and not tools
     if unknown and (not names.understood or (hollow and not names.allowed)):
-        what = f"none of its tools is known here ({', '.join(unknown[:10])}); it gets none and refuses to spawn"
+        what = f"none of its tools is known here ({_listed(unknown)}); it gets none and refuses to spawn"
         problems.append(Problem("error", "tools-none-known", 0, what, _suggestion(unknown)))
         return access
     _report_left_out(names, problems)
@@ -350,23 +356,30 @@ def _settle(names: _Names, mode: AccessMode, value: object, problems: list[Probl
     return access._replace(mode=mode, names=tools, specifiers=specifiers)
 
 
-def _report_left_out(names: _Names, problems: list[Problem]) -> None:
-    if names.unknown:
-        what = f"unknown tools, left out: {', '.join(list(names.unknown)[:10])}"
-        problems.append(Problem("warning", "tools-unknown", 0, what, _suggestion(tuple(names.unknown))))
-    if names.absent:
-        what = f"tools that do not exist here, left out: {', '.join(list(names.absent)[:10])}"
-        problems.append(Problem("warning", "tools-no-counterpart", 0, what, "nothing to do, if it works without them"))
+def _report_left_out(names: _Names, problems: list[Problem], denied: bool = False) -> None:
+    """Copilot's lists are full of servers by their bare names, and to deny what is not there harms nobody: there,
+    only what was probably meant for a tool is worth a warning."""
+    unknown = [name for name in names.unknown if not (denied or names.dialect == "copilot") or close_to(name)]
+    if unknown:
+        left = "so not denied" if denied else "left out"
+        what = f"unknown tools, {left}: {_listed(unknown)}"
+        problems.append(Problem("warning", "tools-unknown", 0, what, _suggestion(tuple(unknown))))
+    absent = [*names.absent, *(name for name in names.unknown if name not in unknown)]
+    if absent and not denied:
+        what = f"tools that do not exist here, left out: {_listed(absent)}"
+        problems.append(Problem("info", "tools-no-counterpart", 0, what, "nothing to do, if it works without them"))
+
+
+def _listed(names: Collection[str]) -> str:
+    shown = list(names)[:_SHOWN]
+    return ", ".join(shown) + (f" and {len(names) - len(shown)} more" if len(names) > len(shown) else "")
 
 
 def _suggestion(unknown: tuple[str, ...]) -> str:
-    from difflib import get_close_matches
-
-    known = {name.lower(): name for name in CANONICAL}
     for written in unknown[:10]:
-        close = get_close_matches(written.lower()[:40], known, 1)
+        close = close_to(written, 0.6)
         if close:
-            return f"did you mean `{known[close[0]]}` for `{written}`?"
+            return f"did you mean `{close}` for `{written}`?"
     return f"tools are {', '.join(CANONICAL)}, `mcp__server__tool` or `server/tool`"
 
 

@@ -7,6 +7,7 @@ files give the same bytes. Used by the prompt, by `kitbag skills list --format` 
 import os
 import re
 from collections.abc import Callable, Collection, Sequence
+from itertools import compress, repeat
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kitbag.library.skills import COMMAND, FLAT, REQUIRED, Skill
@@ -62,7 +63,7 @@ def render_skills(
 ) -> Catalog:
     """`pairs` in sorted order, as Registry.visible_skills gives them. No skills: no text at all."""
     lengths = [
-        len(skill.description) + len(skill.when_to_use) + bool(skill.when_to_use) if verdict.described else 0
+        (len(skill.summary) if skill.when_to_use else len(skill.description)) if verdict.described else 0
         for skill, verdict in pairs
     ]
     return _render(pairs, lengths, budget or Budget(), format, _SKILLS)
@@ -108,20 +109,20 @@ def _render(
     if not pairs:
         return Catalog("", 0, 0, 0)
 
-    def rank(at: int) -> int:
+    def ranks() -> list[int]:
         """Who is described first when not all can be: what is required, then by scope."""
-        item = pairs[at][0]
-        return -1 if isinstance(item, Skill) and item.flags & REQUIRED else item.root.rank[0]
+        return [-1 if isinstance(item, Skill) and item.flags & REQUIRED else item.root.rank[0] for item, _ in pairs]
 
     form = _FORMS[format]
-    chosen, longest = _fit(lengths, rank, budget)
-    listed = _within_names([item.full_name for item, _ in pairs], sorted(chosen, key=rank), budget.names)
+    chosen, longest = _fit(lengths, ranks, budget)
+    names = [item.full_name for item, _ in pairs]
+    listed = _within_names(names, lambda: sorted(sorted(chosen), key=ranks().__getitem__), budget.names)
     chosen.intersection_update(listed)
     # Only now is any text made ready. Escapes and hints make some longer than was reckoned with.
     texts = {at: form.texts(pairs[at][0], longest) for at in chosen}
     if sum(len(first) + len(second) for first, second in texts.values()) > budget.descriptions:
         exact = [len("".join(texts.get(at, ""))) for at in range(len(pairs))]
-        chosen, longest = _fit(exact, rank, budget)
+        chosen, longest = _fit(exact, ranks, budget)
     lines = [form.entry(pairs[at][0], form.cut(*texts[at], longest) if at in chosen else None) for at in listed]
     count = _count_line(len(chosen), len(listed), len(pairs), words)
     if format == "xml" and len(chosen) == len(pairs):
@@ -141,13 +142,15 @@ def _count_line(described: int, listed: int, total: int, words: _Words) -> str:
     return f"({line}.)"
 
 
-def _fit(lengths: list[int], rank: "Callable[[int], int]", budget: Budget) -> tuple[set[int], int]:
+def _fit(lengths: list[int], ranks: Callable[[], list[int]], budget: Budget) -> tuple[set[int], int]:
     """Which entries are described (by position), and how long a description may be."""
-    wanted = [at for at, length in enumerate(lengths) if length]
-    if sum(min(lengths[at], budget.entry) for at in wanted) <= budget.descriptions:
+    wanted = list(compress(range(len(lengths)), lengths))
+    if sum(map(min, lengths, repeat(budget.entry))) <= budget.descriptions:
         return set(wanted), budget.entry
     if len(wanted) > budget.descriptions // SHORTEST:
-        wanted.sort(key=rank)  # stable: within a rank the order of names stays
+        order = ranks()
+        if min(order) != max(order):
+            wanted.sort(key=order.__getitem__)  # stable: within a rank the order of names stays
         left = budget.descriptions
         for place, at in enumerate(wanted):
             left -= min(lengths[at], SHORTEST)
@@ -164,7 +167,7 @@ def _fit(lengths: list[int], rank: "Callable[[int], int]", budget: Budget) -> tu
     return set(wanted) if low else set(), low
 
 
-def _within_names(names: list[str], chosen: list[int], limit: int) -> Collection[int]:
+def _within_names(names: list[str], best_first: Callable[[], list[int]], limit: int) -> Collection[int]:
     """All names if they fit; else those that are described, best first, and as many more as there is room for."""
     joined = "".join(names)
     if len(joined) <= limit and _escaped_length(joined) <= limit:
@@ -172,11 +175,13 @@ def _within_names(names: list[str], chosen: list[int], limit: int) -> Collection
     length_of = len if _escaped_length(joined) == len(joined) else _escaped_length
     left = limit
     kept: set[int] = set()
-    for at in chosen:
+    for at in best_first():
         if (length := length_of(names[at])) <= left:
             left -= length
             kept.add(at)
     for at, name in enumerate(names):
+        if left <= 0:
+            break
         if (length := length_of(name)) <= left and at not in kept:
             left -= length
             kept.add(at)
@@ -204,9 +209,9 @@ def shorten(text: str, longest: int) -> str:
     cut = text[: longest - 1]
     if " " in cut[longest // 2 :]:
         cut = cut[: cut.rindex(" ")]
-    cut = _CUT_ENTITY.sub("", cut)
+    cut = _CUT_ENTITY.sub("", cut.rstrip(" ,;:.-"))
     # A joiner or a flag's tag that has lost its neighbour is a hidden character.
-    return remove_hidden(cut.rstrip(" ,;:.-\u200c\u200d")) + "…"
+    return remove_hidden(cut) + "…"
 
 
 def _summary(item: "Skill | Agent") -> str:

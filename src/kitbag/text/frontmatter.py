@@ -8,7 +8,7 @@ import os
 import re
 from typing import NamedTuple
 
-from kitbag.text.guarded_yaml import YamlError, read_yaml
+from kitbag.text.guarded_yaml import YamlError, YamlProblem, read_yaml
 from kitbag.text.plain_head import Metadata, read_plain
 from kitbag.text.source import Problem, Stamp, decode, open_regular, os_problem, read_text, stamp_of
 
@@ -22,7 +22,7 @@ _PROSE_FIELDS = frozenset(
     ("description", "when_to_use", "when-to-use", "whenToUse", "prompt", "system", "instructions")
 )
 _MOST_UNKNOWN = 200
-_NO_TEXT = ("", "null", " ")
+_NO_TEXT = (" ", "null", "Null", "NULL", "~")
 _NO_PROBLEMS: tuple[Problem, ...] = ()
 
 
@@ -89,7 +89,10 @@ def _fast_head(data: bytes) -> Head | None:
         metadata = read_plain(data[4:end].decode())
     except UnicodeDecodeError:
         return None
-    if not metadata or metadata.get("description", "") in _NO_TEXT:
+    if metadata is None:
+        return None
+    description = metadata.get("description")
+    if not description or description in _NO_TEXT:
         return None
     return Head(metadata, _NO_PROBLEMS, True, "")
 
@@ -146,8 +149,9 @@ def _unclosed(line: int, last: int) -> Problem:
 
 
 def _too_long() -> Problem:
+    """To whoever relies on the head it is the same: fields may be missing."""
     what = f"the head is longer than {HEAD_LIMIT // 1024} KiB; only that much of it is used"
-    return Problem("warning", "head-too-long", 1, what, "move what is not a field below the closing `---`")
+    return Problem("warning", "head-unclosed", 1, what, "move what is not a field below the closing `---`")
 
 
 def _closing_line(lines: list[str]) -> int | None:
@@ -175,23 +179,23 @@ def read_metadata(head: str, first_line: int, known: frozenset[str], problems: l
     try:
         value, odd = read_yaml(head + "\n")
     except YamlError as error:
-        reason = error.problem
-    else:
-        problems += [Problem("warning", o.code, first_line + o.line, o.problem, o.fix) for o in odd]
-        if isinstance(value, dict):
-            return value
-        if not value:
-            return {}
-        problems.append(
-            Problem(
-                "warning",
-                "head-not-fields",
-                first_line,
-                "the head is not a list of `key: value` lines",
-                "write `name:` and `description:`",
-            )
-        )
-        return _pieces(head, known)
+        return _recovered(error.problem, head, first_line, known, problems)
+    if odd and odd[-1].code == "yaml-documents":
+        # Fields behind a mark of YAML's own are fields to a person; a tool list must not get lost there.
+        return _recovered(odd[-1], head, first_line, known, problems)
+    problems += [Problem("warning", o.code, first_line + o.line, o.problem, o.fix) for o in odd]
+    if isinstance(value, dict):
+        return value
+    if not value:
+        return {}
+    what = "the head is not a list of `key: value` lines"
+    problems.append(Problem("warning", "head-not-fields", first_line, what, "write `name:` and `description:`"))
+    return _pieces(head, known)
+
+
+def _recovered(
+    reason: YamlProblem, head: str, first_line: int, known: frozenset[str], problems: list[Problem]
+) -> Metadata:
     metadata = _pieces(head, known)
     fix = reason.fix
     if metadata and reason.code == "yaml-invalid":
@@ -274,12 +278,14 @@ def first_paragraph(body: str, limit: int = 1024) -> str:
     for line in body.split("\n"):
         text = line.strip()
         if fence:
-            if text.startswith(fence):
+            if text.startswith(fence) or (fence == "-->" and fence in text):
                 fence = ""
             continue
         if text[:3] in ("```", "~~~"):
             fence = text[:3]
             text = ""
+        elif text.startswith("<!--") and "-->" not in text:
+            fence = "-->"
         if not text or _NOT_PROSE.match(line):
             if words:
                 break

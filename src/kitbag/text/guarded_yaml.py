@@ -73,8 +73,8 @@ def _build(yaml: Any, events: Any, problems: list[YamlProblem]) -> Value:
         if kind is yaml.DocumentStartEvent:
             documents += 1
             if documents > 1:
-                what = "only the first YAML document is used"
-                _note(problems, event.start_mark.line, "yaml-documents", what, "remove the others")
+                what = "there is more than one YAML document; the first is used"
+                problems.append(YamlProblem(event.start_mark.line, "yaml-documents", what, "remove the others"))
                 break
             continue
         if kind is yaml.SequenceEndEvent or kind is yaml.MappingEndEvent:

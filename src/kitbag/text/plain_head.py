@@ -62,7 +62,9 @@ def read_plain(head: str) -> Metadata | None:
             if following[:1] == " ":
                 return None
         metadata[key] = scalar
-    return metadata if not metadata or len(max(metadata, key=len)) <= _LONGEST_KEY else None
+    if len(head) > _LONGEST_KEY and any(len(key) > _LONGEST_KEY for key in metadata):
+        return None
+    return metadata
 
 
 def _plain(value: str) -> str | None:

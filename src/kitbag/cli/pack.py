@@ -1,0 +1,147 @@
+"""`kitbag pack`: a task becomes the context of a subagent."""
+
+import sys
+from typing import Any, cast
+
+import click
+
+from kitbag.cli import output
+from kitbag.cli.options import json_option, library_options, open_registry
+from kitbag.errors import KitbagError, UsageError
+from kitbag.ledger import Ledger
+from kitbag.packing.output_contract import OUTPUT_KINDS
+from kitbag.packing.pack import Packer, PackOptions, Payload
+from kitbag.packing.references import DefaultPolicy
+from kitbag.packing.strategy import STRATEGIES
+from kitbag.packing.tasks_in import load_children, load_task
+
+EXIT_CODES = """\b
+Exit codes: 0 done, 2 usage, 4 no such task, 6 a skill or a reference can't be used,
+10 over budget after everything that may be cut, 13 the workspace is not trusted.
+"""
+
+
+@click.command(epilog=EXIT_CODES)
+@click.argument("task")
+@click.option("--skills", "names", default="", metavar="A,B", help="These skills; the first is the primary one.")
+@click.option("--strategy", type=click.Choice(STRATEGIES), help="How much of each skill; chosen if not given.")
+@click.option(
+    "--output-requirements", "kind", type=click.Choice(OUTPUT_KINDS), default="manifest+file", show_default=True
+)
+@click.option("--var", "variables", multiple=True, metavar="K=V", help="A value for {{K}}. May be repeated.")
+@click.option("--available-context", "available", type=click.IntRange(0), help="The subagent's context, in tokens.")
+@click.option("--context-used", "used", type=click.IntRange(0), default=0, help="How much of it is in use already.")
+@click.option("--children", is_flag=True, help="Pack every child of this epic.")
+@click.option("--agent", "agent_name", metavar="NAME", help="For this agent: its preloaded skills are charged first.")
+@click.option("--model", default="", metavar="NAME", help="Warn about skills that leave this model out.")
+@click.option("--allow-commands", is_flag=True, help="Let !`commands` in your own and the project's files run.")
+@click.option("--allow-env", "environment", multiple=True, metavar="NAME", help="Let ${NAME} be read. May be repeated.")
+@click.option("--explain", is_flag=True, help="Print what the payload is made of instead of the payload.")
+@library_options
+@json_option
+def command(task: str, as_json: bool, **options: Any) -> None:
+    """Turn TASK (an id, a file, or - for standard input) into a subagent's context."""
+    try:
+        _pack(task, as_json, options)
+    except KitbagError as error:
+        if not as_json:
+            raise
+        import json
+
+        found = {"code": error.exit_code, "problem": error.problem, "fix": error.fix}
+        output.remark(json.dumps({"error": found}, indent=2))
+        sys.exit(error.exit_code)
+
+
+def _pack(task: str, as_json: bool, options: dict[str, Any]) -> None:
+    registry = open_registry(options["dirs"], options["team"], options["persona"])
+    policy = DefaultPolicy(
+        allow_commands=options["allow_commands"],
+        allow_environment=frozenset(options["environment"]),
+        read_roots=(registry.places.project,),
+    )
+    packer = Packer(registry, policy=policy, progress=_progress)
+    wanted = PackOptions(
+        skills=tuple(name.strip() for name in options["names"].split(",") if name.strip()),
+        strategy=options["strategy"],
+        output=options["kind"],
+        values=_variables(options["variables"]),
+        available=options["available"],
+        used=options["used"],
+        model=options["model"],
+        agent=registry.find_agent(options["agent_name"]) if options["agent_name"] else None,
+    )
+    loaded, warnings = load_task(task, packer.source())
+    tasks = [loaded]
+    if options["children"]:
+        tasks, more = load_children(loaded, packer.source())
+        warnings += more
+    payloads = [packer.pack(one, wanted, warnings if at == 0 else None) for at, one in enumerate(tasks)]
+    if as_json:
+        cache = {"skill_reads": packer.reads, "skill_uses": packer.uses}
+        found = [payload.to_json() for payload in payloads]
+        return output.as_json(
+            {"epic": loaded.id, "children": found, "cache": cache}
+            if options["children"]
+            else {**found[0], "cache": cache}
+        )
+    for payload in payloads:
+        if options["children"]:
+            output.echo(f"=== {output.clean(payload.task.id)}")
+        if options["explain"]:
+            explain(payload)
+        else:
+            output.exact(payload.text.rstrip("\n"))
+        for warning in payload.warnings:
+            for line in output.diagnostic_lines(warning, sys.stderr):
+                output.remark(line)
+    if options["children"] and not payloads:
+        output.remark("the task has no children")
+    return None
+
+
+def _variables(written: tuple[str, ...]) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for pair in written:
+        name, equals, value = pair.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"--var {pair}: no `=`", "write --var NAME=value")
+        values[name.strip()] = value
+    return values
+
+
+def _progress(what: str, seconds: float) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r{output.style(f'{seconds:.0f} s  {output.clean(what)}', 'dim', sys.stderr)}")
+        sys.stderr.flush()
+
+
+def explain(payload: Payload) -> None:
+    output.echo(
+        f"{output.clean(payload.task.id)}: {payload.tokens:,} tokens ({payload.counter}), "
+        f"{payload.choice.strategy} because {payload.choice.reason}"
+    )
+    ledger_table(payload.ledger)
+
+
+def ledger_table(ledger: Ledger) -> None:
+    """A row and a bar for each entry."""
+    most = max((entry.tokens for entry in ledger.entries), default=0) or 1
+    output.table(
+        ("KIND", "TOKENS", "SHARE", "CUT", "STATUS", "SOURCE", "WHY"),
+        [
+            (
+                entry.kind,
+                f"{entry.tokens:,}",
+                "█" * round(entry.tokens / most * 12) or ("▏" if entry.tokens else ""),
+                f"{entry.tokens_cut:,}" if entry.tokens_cut else "",
+                entry.status,
+                output.short_path(entry.source),
+                cast(str, entry.reason),
+            )
+            for entry in ledger.entries
+        ],
+    )
+    output.echo(
+        f"{ledger.tokens:,} tokens in {output.count(len(ledger.entries), 'entry').replace('entrys', 'entries')}"
+    )

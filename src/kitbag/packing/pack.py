@@ -1,0 +1,287 @@
+"""One task in, one subagent's context out: task, selection, resolution, budget, assembly (CONTRACT §4, seed 001).
+
+A Packer keeps what many tasks share, so that the children of an epic read each skill once. Used by
+`kitbag pack` and by whoever spawns subagents.
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from kitbag.errors import Diagnostic, InvalidError
+from kitbag.ledger import Entry, Ledger, kept
+from kitbag.library.agents import Agent
+from kitbag.library.registry import Registry
+from kitbag.library.skills import Details, Skill, list_resources
+from kitbag.packing.delivery import replace_path_variables
+from kitbag.packing.dispatch import Dispatch, Selected, check_model, select_skills
+from kitbag.packing.fit import MINIMAL_LINES, Budgets, OverBudgetError, Part, SkillPiece, fit
+from kitbag.packing.output_contract import OutputContract, OutputKind, contract_for
+from kitbag.packing.preload import Preloads, preload
+from kitbag.packing.references import DefaultPolicy, Limits, Policy, Source, resolve
+from kitbag.packing.strategy import Choice, Strategy, choose_strategy
+from kitbag.packing.tasks_in import Task, TaskSource, load_task
+from kitbag.settings import Settings
+from kitbag.text.frontmatter import split
+from kitbag.text.hidden import code_points, find_hidden, reveal_hidden
+from kitbag.text.source import SourceError, read_text
+from kitbag.text.tokens import TokenCounter, token_counter
+from kitbag.text.truncate import first_lines
+
+PROTOCOL_FILE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "builtin", "protocol.md")
+
+
+class Payload(NamedTuple):
+    """What a subagent is given, and how it came to be that."""
+
+    task: Task
+    ledger: Ledger
+    choice: Choice
+    selected: tuple[Selected, ...]
+    warnings: tuple[Diagnostic, ...]
+    contract: OutputContract
+    counter: str
+    """What counted the tokens, such as `estimate`."""
+
+    @property
+    def text(self) -> str:
+        return self.ledger.payload
+
+    @property
+    def tokens(self) -> int:
+        return self.ledger.tokens
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "task": self.task.id,
+            "payload": self.text,
+            "tokens": self.tokens,
+            "token_counter": self.counter,
+            "strategy": self.choice.strategy,
+            "strategy_reason": self.choice.reason,
+            "skills": [selected.skill.full_name for selected in self.selected],
+            "skill_reasons": {selected.skill.full_name: selected.reason for selected in self.selected},
+            "warnings": [f"{warning.place}: {warning.problem}" for warning in self.warnings],
+            "diagnostics": [warning._asdict() for warning in self.warnings],
+            "ledger": self.ledger.to_json(),
+        }
+
+
+class PackOptions(NamedTuple):
+    """What a caller may say about one pack; None leaves it to settings and rules."""
+
+    skills: tuple[str, ...] = ()
+    strategy: Strategy | None = None
+    output: OutputKind = "manifest+file"
+    values: Mapping[str, str] = {}  # noqa: RUF012 - never changed
+    available: int | None = None
+    used: int = 0
+    model: str = ""
+    agent: Agent | None = None
+
+
+class _SkillText(NamedTuple):
+    head: str
+    body: str
+    body_line: int
+
+
+class Packer:
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        policy: Policy | None = None,
+        budgets: Budgets | None = None,
+        counter: TokenCounter | None = None,
+        limits: Limits | None = None,
+        progress: Callable[[str, float], None] | None = None,
+    ) -> None:
+        self.registry = registry
+        self.budgets = budgets or budgets_of(registry.settings)
+        self.counter = counter or token_counter()
+        self.policy = policy or default_policy(registry)
+        self.limits = limits or Limits()
+        self.progress = progress
+        self.dispatch = Dispatch(registry)
+        self.reads = 0
+        """How many skill files have been read, for all packs of this Packer."""
+        self.uses = 0
+        self._texts: dict[str, _SkillText] = {}
+        self._references: dict[str, tuple[list[tuple[str, str]], list[Diagnostic]]] = {}
+
+    def source(self) -> TaskSource:
+        settings = self.registry.settings
+        return TaskSource(self.registry.places, settings.get("pack.task_command"), settings.get("pack.children_command"))
+
+    def pack(self, task: Task, options: PackOptions | None = None, warnings: list[Diagnostic] | None = None) -> Payload:
+        """Raises InvalidError (6), RefusedError (6 or 13) or OverBudgetError (10)."""
+        options = options or PackOptions()
+        warnings = list(warnings or [])
+        count = self.counter.count
+        protocol = kept("protocol", "builtin/protocol.md", _protocol(), count, "built-in")
+        values = {**self.registry.settings.values(), **task.values, **options.values}
+        task_entry = self._task_entry(task, values, warnings)
+        contract = contract_for(task.id, options.output, time.strftime("%Y-%m-%d"))
+        output = kept("output", f"output requirements: {options.output}", contract.render().rstrip() + "\n", count, "built-in")
+        for entry, limit, name in ((protocol, self.budgets.protocol, "protocol"), (task_entry, self.budgets.task, "task")):
+            if entry.tokens > limit:
+                raise OverBudgetError(name, entry.tokens, limit)
+        preloads = self._preloads(options, warnings)
+        selected, found = select_skills(task, self.dispatch, options.skills)
+        warnings += found
+        available = self.budgets.total if options.available is None else options.available
+        overhead = protocol.tokens + task_entry.tokens
+        choice = choose_strategy(task, len(selected), available, options.used, overhead, options.strategy)
+        already = {skill.full_name for skill in preloads.skills}
+        pieces = [
+            self._piece(one.skill, choice.strategy, values, warnings, options.model)
+            for one in selected
+            if one.skill.full_name not in already
+        ]
+        heading = kept("skills", "assembly", "## Skill Context\n\n", count, "built-in")
+        others = protocol.tokens + heading.tokens + task_entry.tokens + output.tokens + preloads.tokens
+        spawn_limit = min(self.budgets.total, available) * self.budgets.fill // 100
+        if pieces:
+            fit(pieces, others, self.budgets.skills - preloads.tokens, spawn_limit)
+        elif others > spawn_limit:
+            raise OverBudgetError("total", others, spawn_limit)
+        entries = [protocol, heading, *(entry for piece in pieces for entry in piece.entries())]
+        entries += [_left_to_preload(one.skill) for one in selected if one.skill.full_name in already]
+        ledger = Ledger((*entries, task_entry, output))
+        return Payload(task, ledger, choice, tuple(selected), tuple(dict.fromkeys(warnings)), contract, self.counter.name)
+
+    def _preloads(self, options: PackOptions, warnings: list[Diagnostic]) -> Preloads:
+        if options.agent is None:
+            return Preloads((), (), ())
+        preloads = preload(options.agent, self.registry, self.budgets.skills, self.counter.count)
+        warnings += preloads.warnings
+        return preloads
+
+    def _task_entry(self, task: Task, values: Mapping[str, str], warnings: list[Diagnostic]) -> Entry:
+        lines = [f"- ID: {task.id}", f"- Title: {task.title}" if task.title else ""]
+        for label, value in (
+            ("Type", task.type), ("Size", task.size), ("Complexity", task.complexity),
+            ("Labels", ", ".join(task.labels)), ("Depends on", ", ".join(task.depends)),
+            ("Parent", task.parent), ("Files", ", ".join(task.files)),
+        ):  # fmt: skip
+            lines.append(f"- {label}: {value}" if value else "")
+        about = "\n".join(line for line in lines if line)
+        description = self._resolved(task.description, task.source, "project", task.description_line, values, warnings)
+        text = f"## Task\n\n{about}\n\n" + (f"{description.strip()}\n\n" if description.strip() else "")
+        return kept("task", task.source, text, self.counter.count, "project")
+
+    def _resolved(
+        self, text: str, path: str, scope: str, line: int, values: Mapping[str, str], warnings: list[Diagnostic],
+        base: str = "", root: str = "",
+    ) -> str:  # fmt: skip
+        workspace = self.registry.places.project
+        source = Source(text, path, scope, base or workspace, root or workspace, line or 1)
+        done = resolve(source, values, self.policy, self.limits, progress=self.progress)
+        warnings += done.warnings
+        return done.text
+
+    def _piece(
+        self, skill: Skill, strategy: Strategy, values: Mapping[str, str], warnings: list[Diagnostic], model: str
+    ) -> SkillPiece:
+        details = self.dispatch.details(skill)
+        warnings += check_model(skill, details, model)
+        self._check_inputs(skill, values, warnings)
+        text = self._text(skill, warnings)
+        body = text.body
+        count = self.counter.count
+        cut = first_lines(body, MINIMAL_LINES, count) if strategy == "minimal" else None
+        body = self._resolved(
+            cut.text if cut else body, skill.path, skill.root.scope, text.body_line, values, warnings,
+            base=skill.directory, root=skill.root.plugin_path or (skill.directory if skill.root.scope == "plugin" else ""),
+        )  # fmt: skip
+        body = replace_path_variables(body, skill)
+        version = details.version or (entry.version if (entry := self.registry.manifest_entry(skill)) else "")
+        title = f"### {skill.full_name} (v{version})" if version else f"### {skill.full_name}"
+        piece = SkillPiece(skill, title, text.head, body, count, self._cap(skill, details))
+        if cut and cut.cuts:
+            piece.main.full += sum(one.tokens for one in cut.cuts)
+            piece.main.reason = f"minimal: the first {MINIMAL_LINES} lines"
+        if strategy == "comprehensive":
+            for path, content in self._reference_texts(skill, warnings):
+                block = f"#### {skill.full_name}: {path}\n\n{content.strip()}\n\n"
+                piece.references.append(Part("reference", os.path.join(skill.directory, path), skill.root.scope, "L2", block, count))
+        return piece
+
+    def _cap(self, skill: Skill, details: Details) -> int | None:
+        written = details.metadata.get("token_budget")
+        if isinstance(written, str) and written.isdigit() and int(written) > 0:
+            return int(written)
+        entry = self.registry.manifest_entry(skill)
+        return entry.token_budget if entry else None
+
+    def _check_inputs(self, skill: Skill, values: Mapping[str, str], warnings: list[Diagnostic]) -> None:
+        entry = self.registry.manifest_entry(skill)
+        for name in entry.inputs if entry else ():
+            if name not in values:
+                what = f"the input {name} of {skill.full_name} has no value"
+                warnings.append(Diagnostic("warning", "missing-input", skill.path, 0, what, f"give --var {name}=..."))
+
+    def _text(self, skill: Skill, warnings: list[Diagnostic]) -> _SkillText:
+        self.uses += 1
+        found = self._texts.get(skill.path)
+        if found is not None:
+            return found
+        try:
+            text, _, _ = read_text(skill.path)
+        except SourceError as error:
+            raise InvalidError(f"{skill.path}: {error.problem}", error.fix) from error
+        self.reads += 1
+        parts = split(text)
+        hidden = find_hidden(parts.body)
+        if hidden:
+            what = f"hidden characters in the body, shown as [U+...]: {code_points(hidden)}"
+            warnings.append(Diagnostic("warning", "hidden-characters", skill.path, parts.body_line, what, "remove them"))
+        head = f"---\n{reveal_hidden(parts.head).strip()}\n---" if parts.head else ""
+        found = self._texts[skill.path] = _SkillText(head, reveal_hidden(parts.body).strip("\n"), parts.body_line)
+        return found
+
+    def _reference_texts(self, skill: Skill, warnings: list[Diagnostic]) -> list[tuple[str, str]]:
+        found = self._references.get(skill.path)
+        if found is None:
+            texts: list[tuple[str, str]] = []
+            problems: list[Diagnostic] = []
+            for resource in list_resources(skill)[0]:
+                if resource.group == "references":
+                    path = os.path.join(skill.directory, resource.path)
+                    try:
+                        texts.append((resource.path, reveal_hidden(read_text(path)[0])))
+                    except SourceError as error:
+                        what = f"left out: {error.problem}"
+                        problems.append(Diagnostic("warning", "reference-unreadable", path, 0, what, error.fix))
+            found = self._references[skill.path] = (texts, problems)
+        warnings += found[1]
+        return found[0]
+
+
+def _left_to_preload(skill: Skill) -> Entry:
+    why = "the agent preloads it; a skill is never injected twice"
+    return Entry("skill", skill.path, skill.root.scope, "L1", "", 0, 0, "omitted", why)
+
+
+def _protocol() -> str:
+    with open(PROTOCOL_FILE, encoding="utf-8") as file:
+        return file.read().strip() + "\n\n"
+
+
+def budgets_of(settings: Settings) -> Budgets:
+    return Budgets(*(settings.get(f"budget.{name}") for name in Budgets._fields))
+
+
+def default_policy(registry: Registry) -> DefaultPolicy:
+    return DefaultPolicy(read_roots=(registry.places.project,))
+
+
+def pack(task: str, *, cwd: str | None = None, registry: Registry | None = None, **options: Any) -> Payload:
+    """Pack a task by its id, file, or `-`; options are those of PackOptions."""
+    from kitbag.library.scopes import find_places
+
+    packer = Packer(registry or Registry(find_places(cwd)))
+    loaded, warnings = load_task(task, packer.source())
+    return packer.pack(loaded, PackOptions(**options), warnings)

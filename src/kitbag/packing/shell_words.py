@@ -1,0 +1,97 @@
+"""Values put into a shell command: each stays one word, whatever it contains and whatever quotes it stands in.
+
+The command is read from its start as the shell would read it. Where a value could be taken for code in spite
+of its quotes (here-documents, backticks, comments, arithmetic, subscripts, substitutions inside double
+quotes), the command must not run. Used by reference_plan and references.
+"""
+
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from kitbag.packing.reference_syntax import NAME
+
+_VALUE = rf"(?<![{{$])\{{\{{ *(?P<name>{NAME}) *\}}\}}(?!\}})"
+_PIECES: Final = {
+    "": re.compile(
+        rf"{_VALUE}|(?P<hard>\\\n#|\$\(\(|\$['\"\[]|\$\{{(?!\w+\}})|`|(?<!<)<<(?!<)|\(\(|\[(?=\S)|(?<=\w)\[)"
+        r"|\\.|['\"]|<<<"
+        r"|(?<![^\s;&|()<>])(?P<comment>#)",
+        re.DOTALL,
+    ),
+    "'": re.compile(rf"{_VALUE}|'"),
+    '"': re.compile(rf"{_VALUE}|(?P<hard>\$[(\[]|\$\{{(?!\w+\}})|`)|\\.|\"", re.DOTALL),
+    "#": re.compile(rf"{_VALUE}|\n"),
+}
+
+
+# Programs whose exit code 1 is an answer: nothing found, or not the same.
+_ANSWERING: Final = frozenset(("grep", "egrep", "fgrep", "rg", "find", "diff", "test", "["))
+
+
+class Filled(NamedTuple):
+    text: str
+    """As it would be run. What is unknown or unsafe is left as it was written."""
+    unknown: tuple[str, ...]
+    unsafe: str
+    """Why a value can't be put where the command wants it; empty when all is well."""
+
+
+def fill_command(command: str, values: Mapping[str, str]) -> Filled:
+    parts: list[str] = []
+    unknown: list[str] = []
+    unsafe, hard, state, at = "", "", "", 0
+    while (piece := _PIECES[state].search(command, at)) is not None:
+        parts.append(command[at : piece.start()])
+        at = piece.end()
+        found = piece[0]
+        if (name := piece["name"]) is not None:
+            value = values.get(name)
+            if value is None:
+                unknown.append(name)
+            elif wrong := _wrong_place(name, value, hard, state):
+                unsafe = unsafe or wrong
+            else:
+                found = _quoted(value, state)
+        elif state == "#":
+            state = ""
+        elif state == "" and piece["comment"]:
+            state = "#"
+        elif state != "'" and piece["hard"]:
+            hard = hard or found
+        elif found in ("'", '"'):
+            state = "" if state else found
+        parts.append(found)
+    parts.append(command[at:])
+    return Filled("".join(parts), tuple(dict.fromkeys(unknown)), unsafe)
+
+
+def _wrong_place(name: str, value: str, hard: str, state: str) -> str:
+    if "\0" in value:
+        return f"the value of {{{{{name}}}}} has a NUL character, which no command can be given"
+    place = "in a comment" if state == "#" else f"behind `{hard}`" if hard else ""
+    return f"{{{{{name}}}}} stands {place}, where the shell may read a value as code" if place else ""
+
+
+def _quoted(value: str, state: str) -> str:
+    # Quotes around a name or `NAME=value` keep the shell from taking it for an assignment.
+    word = shlex.quote(value)
+    if word == value and (state or "=" in value):
+        word = f"'{value}'"
+    return f"{state}{word}{state}"
+
+
+def is_answer(command: str, status: int) -> bool:
+    """Exit code 1 of `grep` and its like, when it is what the command ends with: no failure."""
+    if status != 1:
+        return False
+    lines = command.strip().splitlines()
+    lexer = shlex.shlex(lines[-1] if lines else "", posix=True, punctuation_chars=True)
+    try:
+        words = list(lexer)
+    except ValueError:
+        return False
+    last = max((at for at, word in enumerate(words) if not word.strip(";|&()")), default=-1)
+    program = words[last + 1 : last + 3]
+    return program[:1] != [] and (program[0] in _ANSWERING or program in (["git", "diff"], ["git", "grep"]))

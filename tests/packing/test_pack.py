@@ -1,0 +1,388 @@
+"""Packing from the outside: the command with its options, exit codes and JSON, and the same in Python."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import TEST_TIMEOUT, World
+from kitbag.packing.fit import Budgets
+from kitbag.packing.pack import Packer, PackOptions, pack
+from kitbag.packing.tasks_in import load_task
+
+GOLDEN = Path(__file__).parent / "golden"
+
+SKILL = """---
+name: research
+version: 1.2.0
+description: Finds things out.
+tags: [research, investigate]
+---
+
+# Research
+
+## Summary
+
+Find things out for {{TASK_ID}}.
+
+## Core Rules
+
+1. Cite every source.
+
+## Workflow
+
+{filler}
+
+## Examples
+
+First example.
+
+## References
+
+See references/guide.md.
+"""
+
+
+def research(world: World, lines: int = 60) -> None:
+    filler = "\n".join(f"Step {number}: look closely." for number in range(lines))
+    world.write(".kitbag/skills/research/SKILL.md", SKILL.replace("{filler}", filler))
+    world.write(".kitbag/skills/research/references/guide.md", "The guide.\n")
+
+
+def task(world: World, name: str = "T1", **fields: object) -> None:
+    world.write(f".kitbag/tasks/{name}.json", json.dumps({"id": name, "title": "Look into it", **fields}))
+
+
+def packed(world: World, *arguments: str) -> dict:
+    return world.json("pack", *arguments)
+
+
+@pytest.mark.parametrize("strategy", ["minimal", "standard", "comprehensive"])
+def test_the_payload_of_each_strategy_is_the_golden_one(world: World, strategy: str) -> None:
+    research(world)
+    task(world, description="Why is the moon there?", labels=["night"], size="medium")
+    payload = world.ok("pack", "T1", "--skills", "research", "--strategy", strategy)
+    shown = payload.replace(str(world.workspace), "WORKSPACE")
+    golden = GOLDEN / f"{strategy}.md"
+    import re
+
+    shown = re.sub(r"\d{4}-\d{2}-\d{2}", "DATE", shown)
+    assert shown == golden.read_text()
+
+
+def test_the_bytes_of_the_ledger_are_the_payload(world: World) -> None:
+    research(world)
+    task(world, description="Why?")
+    found = packed(world, "T1", "--strategy", "comprehensive", "--skills", "research")
+    assert sum(entry["bytes"] for entry in found["ledger"]) == len(found["payload"].encode())
+    assert sum(entry["tokens"] for entry in found["ledger"]) == found["tokens"]
+    assert [entry["kind"] for entry in found["ledger"]] == [
+        "protocol",
+        "skills",
+        "skill",
+        "reference",
+        "task",
+        "output",
+    ]
+    keys = {"kind", "source", "scope", "level", "tokens", "tokens_cut", "bytes", "status", "reason"}
+    assert all(set(entry) == keys for entry in found["ledger"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "strategy", "reason"),
+    [
+        ({}, (), "standard", "nothing calls for"),
+        ({"labels": ["simple"]}, (), "minimal", "simple"),
+        ({"size": "small"}, (), "minimal", "small"),
+        ({"type": "epic"}, (), "comprehensive", "epic"),
+        ({"complexity": "high"}, (), "comprehensive", "complexity"),
+        ({"depends": ["a", "b", "c", "d"]}, (), "comprehensive", "4 dependencies"),
+        ({"depends": ["a", "b", "c"]}, (), "standard", "nothing"),
+        ({"type": "epic"}, ("--context-used", "71000"), "minimal", "71%"),
+        ({"type": "epic", "size": "small"}, (), "minimal", "small"),
+        ({"type": "epic"}, ("--available-context", "3000"), "standard", "under 3,000"),
+        ({"type": "epic"}, ("--available-context", "1200"), "minimal", "under 800"),
+        ({"type": "epic"}, ("--strategy", "minimal"), "minimal", "asked for"),
+    ],
+)
+def test_the_strategy_is_chosen_by_the_first_rule_that_applies(
+    world: World, fields: dict[str, object], options: tuple[str, ...], strategy: str, reason: str
+) -> None:
+    world.skill(".kitbag/skills", "research", body="Short.")
+    task(world, **fields)
+    done = packed(world, "T1", "--skills", "research", "--output-requirements", "text", *options)
+    assert done["strategy"] == strategy
+    assert reason in done["strategy_reason"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "skill", "reason"),
+    [
+        ({"labels": ["investigate"]}, "research", "label"),
+        ({"type": "research"}, "research", "type"),
+        ({"description": "Please investigate the outage."}, "research", "keyword"),
+        ({"title": "Something else altogether"}, "task-executor", "nothing else"),
+        ({"labels": ["deploy"], "type": "research"}, "deploy", "label"),
+    ],
+)
+def test_skills_are_selected_by_label_then_type_then_trigger_then_fallback(
+    world: World, fields: dict[str, object], skill: str, reason: str
+) -> None:
+    research(world)
+    world.skill(".kitbag/skills", "deploy")
+    task(world, **fields)
+    found = packed(world, "T1")
+    assert found["skills"] == [skill]
+    assert reason in found["skill_reasons"][skill]
+
+
+def test_required_skills_come_along_and_circles_are_reported(world: World) -> None:
+    world.skill(".kitbag/skills", "a", requires="b")
+    world.skill(".kitbag/skills", "b", requires="a, c")
+    world.skill(".kitbag/skills", "c", requires="nowhere")
+    task(world)
+    found = packed(world, "T1", "--skills", "a")
+    assert found["skills"] == ["a", "b", "c", "task-executor"]
+    assert any("a -> b -> a" in warning for warning in found["warnings"])
+    assert any("'nowhere'" in warning for warning in found["warnings"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("T404",), 4),
+        (("T1", "--skills", "nothing"), 6),
+        (("T1", "--skills", "closed"), 6),
+        (("T1", "--var", "novalue"), 2),
+        (("T1", "--strategy", "huge"), 2),
+        (("bad.json",), 6),
+        (("T1", "--skills", "research", "--available-context", "300"), 10),
+    ],
+)
+def test_failures_have_their_exit_codes_and_json_errors(world: World, arguments: tuple[str, ...], code: int) -> None:
+    research(world)
+    world.skill(".kitbag/skills", "closed", disable_model_invocation="true")
+    task(world)
+    world.write("bad.json", "{\n  not json")
+    done = world.run("pack", *arguments)
+    assert (done.returncode, done.stdout) == (code, "")
+    if code != 2:
+        done = world.run("pack", *arguments, "--json")
+        assert (done.returncode, json.loads(done.stderr)["error"]["code"]) == (code, code)
+
+
+def test_over_budget_names_the_budget_and_the_excess(world: World) -> None:
+    research(world)
+    task(world, description="word " * 20_000)
+    done = world.run("pack", "T1", "--skills", "research")
+    assert done.returncode == 10
+    assert "over the task budget by" in done.stderr
+
+
+def test_a_task_comes_from_a_file_stdin_yaml_or_markdown(world: World) -> None:
+    world.write("notes/todo.md", "---\nid: M1\nlabels: [x]\n---\n# Mend it\n\nThe thing is broken.\n")
+    world.write(".kitbag/tasks/Y1.yaml", "id: Y1\ntitle: From YAML\ndepends: [a, b]\n")
+    assert "The thing is broken." in world.ok("pack", "notes/todo.md")
+    assert "- Depends on: a, b" in world.ok("pack", "Y1")
+    piped = world.run("pack", "-", "--json", stdin='{"task": {"id": "S1", "title": "From a pipe"}}')
+    assert "From a pipe" in json.loads(piped.stdout)["payload"]
+
+
+def test_a_configured_command_gives_tasks_and_children(world: World) -> None:
+    program = world.write(
+        "cleo.py",
+        "import json, sys\n"
+        "tasks = {'E1': {'id': 'E1', 'title': 'Epic', 'type': 'epic'}, 'T9': {'id': 'T9', 'title': 'Nine', 'parentId': 'E1'}}\n"
+        "verb, name = sys.argv[1:3]\n"
+        "if verb == 'show':\n"
+        "    if name not in tasks: print('no such task', file=sys.stderr); sys.exit(4)\n"
+        "    print(json.dumps({'success': True, 'task': tasks[name]}))\n"
+        "else:\n"
+        "    print(json.dumps({'tasks': [t for t in tasks.values() if t.get('parentId') == name]}))\n",
+        base=world.outside,
+    )
+    world.ok("config", "set", "pack.task_command", f"{sys.executable} {program} show {{id}} --format json")
+    world.ok("config", "set", "pack.children_command", f"{sys.executable} {program} list {{id}}")
+    assert "- Title: Nine" in world.ok("pack", "T9")
+    done = world.run("pack", "T404; touch x")
+    assert done.returncode == 4
+    assert "no such task" in done.stderr
+    assert [child["task"] for child in packed(world, "E1", "--children")["children"]] == ["T9"]
+
+
+def test_a_project_can_t_set_the_command_that_gives_tasks(world: World) -> None:
+    world.write(".kitbag/settings.toml", f'[pack]\ntask_command = "touch {world.canary}"\n')
+    assert world.run("pack", "T1").returncode == 4
+    assert not world.canary.exists()
+
+
+def test_packing_the_children_of_an_epic_reads_each_skill_once(world: World) -> None:
+    research(world)
+    task(world, "E1", type="epic", children=[f"T{n}" for n in range(10)])
+    for number in range(10):
+        task(world, f"T{number}", labels=["research"])
+    found = packed(world, "E1", "--children")
+    assert len(found["children"]) == 10
+    assert found["cache"] == {"skill_reads": 1, "skill_uses": 10}
+
+
+def test_values_come_from_the_command_line_then_the_task_then_settings(world: World) -> None:
+    world.skill(".kitbag/skills", "x", body="{{TASK_ID}} {{COLOR}} {{SHAPE}} {{NOTHING}}")
+    world.ok("config", "set", "vars.COLOR", "blue")
+    world.ok("config", "set", "vars.SHAPE", "round")
+    task(world, color="green")
+    found = packed(world, "T1", "--skills", "x", "--var", "TASK_ID=T2")
+    assert "T2 green round {{NOTHING}}" in found["payload"]
+    assert any("NOTHING" in warning for warning in found["warnings"])
+
+
+def test_an_input_that_a_manifest_declares_and_nobody_gives_is_a_warning(world: World) -> None:
+    world.skill(".kitbag/skills", "x")
+    entry = {"name": "x", "capabilities": {"inputs": ["TOPIC", "TASK_ID"]}}
+    world.write(".kitbag/skills/manifest.json", json.dumps({"skills": [entry]}))
+    task(world)
+    warnings = packed(world, "T1", "--skills", "x")["warnings"]
+    assert [warning for warning in warnings if "TOPIC" in warning]
+    assert not [warning for warning in warnings if "TASK_ID" in warning]
+
+
+def big_skill(world: World, name: str, sections: int = 40, **more: str) -> None:
+    parts = ["## Summary\n\nIn short.", "## Core Rules\n\nNever guess."]
+    parts += [f"## Part {number}\n\n" + "Many words about it. " * 100 for number in range(sections)]
+    parts += ["## Examples\n\n### One\n\nFirst.\n\n### Two\n\nSecond.", "## References\n\n" + "A link. " * 200]
+    world.skill(".kitbag/skills", name, body="\n\n".join(parts), **more)
+
+
+def statuses(found: dict) -> dict[str, str]:
+    return {Path(entry["source"]).parent.name: entry["status"] for entry in found["ledger"] if entry["kind"] == "skill"}
+
+
+def test_over_budget_references_go_first_then_supporting_skills_then_the_primary_is_cut(world: World) -> None:
+    big_skill(world, "main", 10)
+    big_skill(world, "helper", 10)
+    world.write(".kitbag/skills/main/references/long.md", "Reference text. " * 300)
+    task(world)
+    whole = packed(world, "T1", "--skills", "main,helper", "--strategy", "comprehensive")
+    assert {entry["status"] for entry in whole["ledger"]} == {"kept"}
+    cost = sum(entry["tokens"] for entry in whole["ledger"] if entry["kind"] in ("skill", "reference"))
+
+    def at(budget: int) -> dict:
+        world.ok("config", "set", "budget.skills", str(budget))
+        return packed(world, "T1", "--skills", "main,helper", "--strategy", "comprehensive")
+
+    first = at(cost - 10)
+    assert [entry["status"] for entry in first["ledger"] if entry["kind"] == "reference"] == ["omitted"]
+    assert statuses(first) == {"main": "kept", "helper": "kept"}
+    second = at(cost * 2 // 3)
+    assert statuses(second) == {"main": "kept", "helper": "cut"}
+    third = at(1500)
+    assert statuses(third) == {"main": "cut", "helper": "cut"}
+    for needed in ("In short.", "Never guess.", "truncated for context budget"):
+        assert needed in third["payload"]
+    for found, budget in ((first, cost - 10), (second, cost * 2 // 3), (third, 1500)):
+        used = sum(entry["tokens"] for entry in found["ledger"] if entry["kind"] in ("skill", "reference"))
+        assert used <= budget
+    world.ok("config", "set", "budget.skills", "20")
+    done = world.run("pack", "T1", "--skills", "main")
+    assert done.returncode == 10
+    assert "skills budget" in done.stderr
+
+
+def test_a_skill_s_own_token_budget_caps_it(world: World) -> None:
+    big_skill(world, "main", 30, token_budget="900")
+    task(world)
+    found = packed(world, "T1", "--skills", "main")
+    [entry] = [entry for entry in found["ledger"] if entry["kind"] == "skill"]
+    assert entry["tokens"] <= 900
+    assert "token_budget" in entry["reason"]
+
+
+def test_commands_and_environment_need_permission_on_the_command_line(world: World) -> None:
+    skill = world.skill(".kitbag/skills", "x", body="Now: !`echo from-a-command`\n\nAnd ${GREETING}.")
+    task(world)
+    done = world.run("pack", "T1", "--skills", "x")
+    assert done.returncode == 13
+    assert f"{skill}:" in done.stderr
+    world.env["GREETING"] = "hello-there"
+    allowed = world.ok("pack", "T1", "--skills", "x", "--allow-commands", "--allow-env", "GREETING")
+    assert "Now: from-a-command" in allowed
+    assert "And hello-there." in allowed
+
+
+def test_a_file_reference_is_inlined_and_never_scanned_again(world: World) -> None:
+    world.write("docs/spec.md", "The spec says {{TASK_ID}} and @docs/other.md and !`touch $CANARY`.\n")
+    world.skill(".kitbag/skills", "x", body="See @docs/spec.md for it.")
+    task(world)
+    found = world.ok("pack", "T1", "--skills", "x")
+    assert "The spec says {{TASK_ID}} and @docs/other.md and !`touch $CANARY`." in found
+    assert not world.canary.exists()
+
+
+def test_explain_shows_a_bar_for_each_entry(world: World) -> None:
+    research(world)
+    task(world)
+    shown = world.ok("pack", "T1", "--skills", "research", "--explain")
+    assert "█" in shown
+    assert all(kind in shown for kind in ("protocol", "skill", "task", "output"))
+    assert "standard because" in shown
+
+
+def test_a_model_that_a_skill_leaves_out_is_a_warning(world: World) -> None:
+    world.skill(".kitbag/skills", "x", model="opus")
+    world.skill(".kitbag/skills", "y", compatibility="Needs Claude")
+    task(world)
+    found = packed(world, "T1", "--skills", "x,y", "--model", "openai/gpt-5")
+    assert len([warning for warning in found["warnings"] if "gpt-5" in warning]) == 2
+    assert packed(world, "T1", "--skills", "x,y", "--model", "anthropic/claude-opus-4-5")["warnings"] == []
+
+
+def test_skills_that_the_agent_preloads_are_charged_first_and_not_injected_twice(world: World) -> None:
+    research(world)
+    world.write(".kitbag/agents/digger.md", "---\nname: digger\ndescription: d\nskills: [research]\n---\nDig.\n")
+    task(world)
+    found = packed(world, "T1", "--skills", "research", "--agent", "digger")
+    assert "### research" not in found["payload"]
+    [entry] = [entry for entry in found["ledger"] if entry["kind"] == "skill"]
+    assert (entry["status"], entry["tokens"]) == ("omitted", 0)
+
+
+def test_pack_in_python_gives_the_same(world: World) -> None:
+    research(world)
+    task(world)
+    payload = pack("T1", registry=world.registry(), skills=("research",))
+    assert payload.text == packed(world, "T1", "--skills", "research")["payload"]
+    assert payload.ledger.payload == payload.text
+
+
+def test_a_thousand_packs_do_not_grow(world: World) -> None:
+    import gc
+
+    research(world)
+    task(world, labels=["research"])
+    packer = Packer(world.registry(), budgets=Budgets())
+    loaded, _ = load_task("T1", packer.source())
+    for _ in range(50):
+        packer.pack(loaded, PackOptions())
+    gc.collect()
+    before = len(gc.get_objects())
+    for _ in range(200):
+        packer.pack(loaded, PackOptions())
+    gc.collect()
+    assert len(gc.get_objects()) - before < 100
+    assert packer.reads == 1
+
+
+def test_nothing_is_written_by_packing(world: World) -> None:
+    research(world)
+    task(world)
+    before = sorted(path for path in world.workspace.rglob("*"))
+    subprocess.run(
+        [sys.executable, "-m", "kitbag", "pack", "T1"],
+        cwd=world.workspace,
+        env=world.env,
+        capture_output=True,
+        timeout=TEST_TIMEOUT,
+    )
+    assert sorted(path for path in world.workspace.rglob("*")) == before

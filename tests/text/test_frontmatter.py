@@ -1,0 +1,439 @@
+"""Heads as people leave them in files: what is recovered, what is said about it, and on which line."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kitbag.library.fields import KNOWN_FIELDS
+from kitbag.text.frontmatter import HEAD_LIMIT, Head, first_paragraph, line_of, read_body, read_head, split
+from kitbag.text.source import SourceError
+
+
+def head_of(folder: Path, text: str | bytes) -> Head:
+    path = folder / "SKILL.md"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return read_head(str(path), KNOWN_FIELDS)[1]
+
+
+def notes(head: Head) -> list[tuple[str, str, int]]:
+    return [(problem.severity, problem.code, problem.line) for problem in head.problems]
+
+
+def fenced(*lines: str, body: str = "Body.") -> str:
+    return "\n".join(("---", *lines, "---", body, ""))
+
+
+RECOVERED = [("warning", "yaml-recovered", 3)]
+
+
+# -- heads that are in order -----------------------------------------------------------------------
+
+
+def test_a_plain_head_is_read_without_a_word(tmp_path: Path) -> None:
+    head = head_of(tmp_path, fenced("name: a", "description: Does it."))
+    assert head == Head({"name": "a", "description": "Does it."}, (), True, "")
+
+
+def test_yaml_of_every_kind_is_read(tmp_path: Path) -> None:
+    head = head_of(
+        tmp_path,
+        fenced(
+            "name: a",
+            "description: >",
+            "  Folded",
+            "  text.",
+            "",
+            "  Second paragraph.",
+            "metadata: {author: b, list: [1, 2]}",
+            "hooks:",
+            "  PreToolUse:",
+            "    - matcher: Bash",
+        ),
+    )
+    assert head.problems == ()
+    assert head.metadata == {
+        "name": "a",
+        "description": "Folded text.\nSecond paragraph.\n",
+        "metadata": {"author": "b", "list": ["1", "2"]},
+        "hooks": {"PreToolUse": [{"matcher": "Bash"}]},
+    }
+
+
+def test_unknown_fields_are_kept(tmp_path: Path) -> None:
+    assert head_of(tmp_path, fenced("name: a", "description: b", "x-own: c")).metadata["x-own"] == "c"
+
+
+def test_a_block_at_the_very_end_reads_the_same_fast_and_slow(tmp_path: Path) -> None:
+    fast = head_of(tmp_path, fenced("name: a", "description: |", "  One line."))
+    slow = head_of(tmp_path, fenced("name: &x a", "description: |", "  One line."))
+    assert fast.metadata == slow.metadata == {"name": "a", "description": "One line.\n"}
+
+
+# -- the rows of COMPATIBILITY §4.2: why strict YAML fails ---------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("description: Use when: somebody asks", "Use when: somebody asks"),
+        ('description: He said "a: b" # twice', 'He said "a: b" # twice'),
+        ("argument-hint: [file] | --all", "[file] | --all"),
+        ("argument-hint: [x] [y]", "[x] [y]"),
+        ('argument-hint: "a" or "b"', '"a" or "b"'),
+        ("argument-hint: 'a' and more", "'a' and more"),
+        ('metadata: {"author": "b", "tags": {"c": 1}', '{"author": "b", "tags": {"c": 1}'),
+        ("metadata: [a, b", "[a, b"),
+        ("tools: *", "*"),
+        ("tools: *, Read", "*, Read"),
+        ("description: {{summary}}", "{{summary}}"),
+        ("description: {{summary}} of {{title}}", "{{summary}} of {{title}}"),
+        ("description: a\u0080b", "a\u0080b"),
+        ("description: , then more", ", then more"),
+        ("description: - one - two", "- one - two"),
+        ("description: @file is read", "@file is read"),
+        ("description: `code` first", "`code` first"),
+        ("description: %d items", "%d items"),
+        ('description: "Say "hi" now"', 'Say "hi" now'),
+        ("description: 'it's fine'", "it's fine"),
+        ("description: Steps: one\\ntwo", "Steps: one\ntwo"),
+        ("version: 1.0: beta", "1.0: beta"),
+    ],
+)
+def test_a_value_that_yaml_refuses_is_read_as_it_was_meant(tmp_path: Path, line: str, value: str) -> None:
+    key = line.partition(":")[0]
+    head = head_of(tmp_path, fenced("name: a", line, "license: MIT", "model: opus"))
+    assert head.metadata == {"name": "a", key: value, "license": "MIT", "model": "opus"}
+    assert [note[:2] for note in notes(head)] == [("warning", "yaml-recovered")]
+    assert head.problems[0].line in (3, 4), "the value's line, or the next one, where YAML gave up"
+
+
+def test_unindented_examples_belong_to_the_description(tmp_path: Path) -> None:
+    example = [
+        "Use it for reviews.",
+        "<example>",
+        "Context: the user wrote a function",
+        'user: "check this"',
+        "assistant: I will use it",
+        "</example>",
+    ]
+    head = head_of(tmp_path, fenced("name: a", "description: " + example[0], *example[1:], "tools: Read, Grep"))
+    assert head.metadata == {"name": "a", "description": "\n".join(example), "tools": "Read, Grep"}
+
+
+def test_unindented_lines_below_a_block_mark_belong_to_it(tmp_path: Path) -> None:
+    head = head_of(tmp_path, fenced("name: a", "description: |", "  First.", "<example>", "</example>", "model: opus"))
+    assert head.metadata == {"name": "a", "description": "First.\n<example>\n</example>", "model": "opus"}
+
+
+def test_unknown_fields_survive_a_head_that_has_to_be_recovered(tmp_path: Path) -> None:
+    head = head_of(
+        tmp_path,
+        fenced("x-first: 1", "name: a", "x-own: 2", "Shouting: 3", "license: MIT", "description: Use when: asked"),
+    )
+    assert head.metadata == {
+        "x-first": "1", "name": "a", "x-own": "2", "Shouting": "3", "license": "MIT", "description": "Use when: asked",
+    }  # fmt: skip
+
+
+def test_a_field_that_breaks_yaml_does_not_spoil_the_one_before_it(tmp_path: Path) -> None:
+    head = head_of(tmp_path, fenced("name: a", "x-note: see: this", "description: b"))
+    assert head.metadata == {"name": "a", "x-note": "see: this", "description": "b"}
+
+
+def test_words_in_prose_that_look_like_fields_are_prose(tmp_path: Path) -> None:
+    head = head_of(tmp_path, fenced("name: a", "description: Do this.", "Context: always: so", "note: that: too"))
+    assert head.metadata == {"name": "a", "description": "Do this.\nContext: always: so\nnote: that: too"}
+
+
+def test_the_first_of_two_fields_counts_where_yaml_fails(tmp_path: Path) -> None:
+    assert head_of(tmp_path, fenced("name: a", "description: b: c", "name: d")).metadata["name"] == "a"
+
+
+def test_a_mark_of_yaml_inside_a_head_hides_no_field(tmp_path: Path) -> None:
+    for mark in ("...", "--- x", "--- # x"):
+        head = head_of(tmp_path, fenced("name: a", mark, "tools: Read", "description: b"))
+        assert (head.metadata["tools"], head.metadata["description"]) == ("Read", "b")
+        assert [note[:2] for note in notes(head)] == [("warning", "yaml-recovered")]
+
+
+def test_a_head_without_any_field_is_an_error_and_an_empty_head(tmp_path: Path) -> None:
+    head = head_of(tmp_path, fenced("just: [words", "without a field", body="What it does."))
+    assert notes(head)[0][:2] == ("warning", "yaml-recovered")
+    head = head_of(tmp_path, fenced("[words", "{", body="What it does."))
+    assert (head.metadata, head.present, head.opening) == ({}, True, "What it does.\n")
+    assert notes(head)[0][:2] == ("error", "yaml-invalid")
+
+
+def test_a_head_that_is_a_list_or_a_sentence_is_reported(tmp_path: Path) -> None:
+    assert notes(head_of(tmp_path, fenced("- a", "- b"))) == [("warning", "head-not-fields", 2)]
+    assert notes(head_of(tmp_path, fenced("A title"))) == [("warning", "head-not-fields", 2)]
+
+
+# -- lines in what is said ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "line"),
+    [
+        (("name: a", "description: b: c"), "yaml-recovered", 3),
+        (("name: a", "", "# note", "description: b: c"), "yaml-recovered", 5),
+        (("name: a", "description: b", "name: c"), "yaml-duplicate-key", 4),
+        (("name: a", "description: b", "tags: *x"), "yaml-alias", 4),
+        (("name: a", "description: !x b"), "yaml-tag", 3),
+        (("name: a", "license: b", "description: c\u0080"), "yaml-recovered", 4),
+        (("name: ü", "license: é", "description: c\u0080"), "yaml-recovered", 4),
+    ],
+)
+def test_a_problem_names_the_line_of_the_file(tmp_path: Path, lines: tuple[str, ...], code: str, line: int) -> None:
+    text = fenced(*lines)
+    assert [note[1:] for note in notes(head_of(tmp_path, text))] == [(code, line)]
+    assert (code, line + 2) in [note[1:] for note in notes(head_of(tmp_path, "\n\n" + text))]
+    assert [note[1:] for note in notes(head_of(tmp_path, text.replace("\n", "\r\n")))] == [(code, line)]
+
+
+def test_line_of_finds_a_field_or_the_line_above_the_head() -> None:
+    assert line_of("name: a\ndescription: b", "description") == 3
+    assert line_of("name: a", "model") == 1
+
+
+# -- encodings and newlines --------------------------------------------------------------------------
+
+
+def test_a_byte_order_mark_is_accepted(tmp_path: Path) -> None:
+    head = head_of(tmp_path, b"\xef\xbb\xbf" + fenced("name: a", "description: b").encode())
+    assert (head.metadata, head.problems) == ({"name": "a", "description": "b"}, ())
+
+
+@pytest.mark.parametrize("newline", ["\r\n", "\r"])
+def test_any_newline_is_accepted(tmp_path: Path, newline: str) -> None:
+    head = head_of(tmp_path, fenced("name: a", "description: b").replace("\n", newline))
+    assert (head.metadata, head.problems) == ({"name": "a", "description": "b"}, ())
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "cp1252"])
+def test_other_encodings_are_read_with_a_warning(tmp_path: Path, encoding: str) -> None:
+    head = head_of(tmp_path, fenced("name: a", "description: Grüße – hier").encode(encoding))
+    assert head.metadata == {"name": "a", "description": "Grüße – hier"}
+    assert [note[1] for note in notes(head)] == ["encoding"]
+
+
+def test_binary_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="NUL"):
+        head_of(tmp_path, b"\x7fELF\0\0\0")
+    with pytest.raises(SourceError, match="NUL"):
+        head_of(tmp_path, fenced("name: a\0b", "description: c"))
+
+
+def test_a_fifo_a_directory_and_a_loop_are_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "loop").symlink_to("loop")
+    started = time.perf_counter()
+    for name in ("fifo", "", "loop"):
+        with pytest.raises(SourceError):
+            read_head(str(tmp_path / name), KNOWN_FIELDS)
+    assert time.perf_counter() - started < 1
+
+
+# -- fences ------------------------------------------------------------------------------------------
+
+
+def test_a_file_without_a_head_is_all_body(tmp_path: Path) -> None:
+    for text in ("# Title\n\nText.\n", "", "--\nname: a\n--\n", "--- name: a\n---\n", "text\n---\nname: a\n---\n"):
+        assert head_of(tmp_path, text) == Head({}, (), False, text)
+
+
+def test_a_file_that_is_only_a_head_has_an_empty_body(tmp_path: Path) -> None:
+    for end in ("---", "---\n"):
+        head = head_of(tmp_path, f"---\nname: a\ndescription: b\n{end}")
+        assert (head.metadata, head.problems) == ({"name": "a", "description": "b"}, ())
+        assert read_body(str(tmp_path / "SKILL.md"))[0] == ""
+
+
+def test_an_empty_head_is_a_head(tmp_path: Path) -> None:
+    assert head_of(tmp_path, "---\n---\nText.\n") == Head({}, (), True, "Text.\n")
+    assert head_of(tmp_path, "---\n\n# nothing\n---\nText.\n") == Head({}, (), True, "Text.\n")
+
+
+def test_blanks_behind_the_fences_do_no_harm(tmp_path: Path) -> None:
+    head = head_of(tmp_path, "--- \t\nname: a\ndescription: b\n---   \nText.\n")
+    assert (head.metadata, head.problems) == ({"name": "a", "description": "b"}, ())
+
+
+def test_longer_fences_are_fences(tmp_path: Path) -> None:
+    for text in (
+        "-----\nname: a\ndescription: b\n-----\nText\n\n---\n\nmore: text\n",
+        "---\nname: a\ndescription: b\n-----\nText\n\n---\n\nmore: text\n",
+    ):
+        head = head_of(tmp_path, text)
+        assert (head.metadata, head.problems) == ({"name": "a", "description": "b"}, ())
+        assert read_body(str(tmp_path / "SKILL.md"))[0] == "Text\n\n---\n\nmore: text\n"
+
+
+def test_dashes_inside_a_value_do_not_end_the_head(tmp_path: Path) -> None:
+    head = head_of(tmp_path, fenced("name: a", "description: one --- two", "x: |", "  ---", "  x", "y: '---'"))
+    assert head.metadata == {"name": "a", "description": "one --- two", "x": "---\nx\n", "y": "---"}
+
+
+def test_a_line_that_only_begins_with_dashes_does_not_end_the_head(tmp_path: Path) -> None:
+    parts = split("---\nname: a\n---x\ndescription: b\n---\nText")
+    assert (parts.head, parts.body, parts.body_line) == ("name: a\n---x\ndescription: b", "Text", 6)
+
+
+@pytest.mark.parametrize("before", ["\n", "\n\n  \n", "  ", "\ufeff\n"])
+def test_a_head_below_the_first_line_is_read_with_a_note(tmp_path: Path, before: str) -> None:
+    head = head_of(tmp_path, before + fenced("name: a", "description: b"))
+    assert head.metadata == {"name": "a", "description": "b"}
+    assert notes(head) == [("info", "head-not-first", 1)]
+
+
+def test_a_head_that_is_never_closed_ends_where_the_fields_end(tmp_path: Path) -> None:
+    head = head_of(tmp_path, "---\nname: a\ndescription: b\n  goes on\ntags:\n- c\n\n# Title\n\nText.\n")
+    assert head.metadata == {"name": "a", "description": "b goes on", "tags": ["c"]}
+    assert notes(head) == [("warning", "head-unclosed", 1)]
+    assert "after line 6" in head.problems[0].fix
+    body, line, _, _ = read_body(str(tmp_path / "SKILL.md"))
+    assert (body, line) == ("\n# Title\n\nText.\n", 7)
+
+
+def test_a_rule_at_the_top_of_a_text_costs_nothing_of_it(tmp_path: Path) -> None:
+    head = head_of(tmp_path, "---\n\nText: and more.\n")
+    assert (head.metadata, head.opening) == ({}, "\nText: and more.\n")
+
+
+def test_the_body_and_its_first_line_are_found_from_every_kind_of_head(tmp_path: Path) -> None:
+    path = tmp_path / "SKILL.md"
+    for text, line in (
+        ("---\nname: a\n---\nText", 4),
+        ("\n\n---\nname: a\n---\nText", 6),
+        ("\ufeff---\r\nname: a\r\n---\r\nText", 4),
+        ("Text", 1),
+    ):
+        path.write_bytes(text.encode())
+        assert read_body(str(path))[:2] == ("Text", line)
+
+
+# -- sizes -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [3_900, 4_000, 4_060, *range(4_068, 4_100), 5_000, 70_000, 131_000, 250_000])
+def test_a_head_of_any_size_up_to_the_limit_is_read_whole(tmp_path: Path, size: int) -> None:
+    long = "x" * (size - 40)
+    for text in (fenced("name: a", f"description: {long}", "tags: [a: b]"), fenced(f"description: {long}", "name: a")):
+        for variant in (text, "\n" + text, text.replace("\n", "\r\n")):
+            head = head_of(tmp_path, variant)
+            assert head.metadata["name"] == "a"
+            assert head.metadata["description"] == long
+            assert not {note[1] for note in notes(head)} - {"head-not-first"}
+
+
+@pytest.mark.parametrize("ending", ["----x", "---x: y", "--------------x"])
+def test_a_line_that_the_first_block_cuts_is_not_taken_for_a_fence(tmp_path: Path, ending: str) -> None:
+    for shift in range(12):
+        long = "x" * (4_096 - len("---\ndescription: \n") - shift)
+        head = head_of(tmp_path, f"---\ndescription: {long}\n{ending}\nname: a\n---\nText.\n")
+        assert head.metadata["name"] == "a"
+
+
+def test_a_character_on_the_edge_of_the_first_block_is_read(tmp_path: Path) -> None:
+    for shift in range(4):
+        text = "日" * 1_400 + "x" * shift
+        head = head_of(tmp_path, fenced("name: a", f"description: {text}: y"))
+        assert head.metadata["description"] == f"{text}: y"
+        assert {note[1] for note in notes(head)} == {"yaml-recovered"}
+        assert head_of(tmp_path, "日" * 1_400 + "x" * shift + "日" * 900).problems == ()
+
+
+def test_a_head_beyond_the_limit_is_cut_and_reported(tmp_path: Path) -> None:
+    head = head_of(tmp_path, fenced("name: a", "description: " + "x" * HEAD_LIMIT))
+    assert head.metadata["name"] == "a"
+    assert len(str(head.metadata["description"])) < HEAD_LIMIT
+    assert notes(head) == [("warning", "head-unclosed", 1)]
+    assert "256 KiB" in head.problems[0].problem
+
+
+def test_a_value_of_ten_megabytes_costs_no_more_than_the_limit(tmp_path: Path) -> None:
+    started = time.perf_counter()
+    head = head_of(tmp_path, fenced("name: a", "description: " + "x" * 10_000_000))
+    assert sum(len(str(value)) for value in head.metadata.values()) <= HEAD_LIMIT
+    assert time.perf_counter() - started < 1
+
+
+def test_enough_of_the_body_is_read_to_describe_a_file_without_description(tmp_path: Path) -> None:
+    for size in (10, 4_000, 4_070, 4_090, 60_000):
+        head = head_of(tmp_path, fenced("name: a", "license: " + "x" * size, body="What it does.\n\n" + "y" * 9_000))
+        assert first_paragraph(head.opening) == "What it does."
+
+
+@pytest.mark.parametrize("line", ["description:", "description: ''", "description: null", 'description: " "'])
+def test_an_empty_description_leaves_the_opening_to_describe_it(tmp_path: Path, line: str) -> None:
+    assert head_of(tmp_path, fenced("name: a", line, body="What it does.")).opening == "What it does.\n"
+
+
+# -- one answer, whichever way it is read --------------------------------------------------------------
+
+value = st.sampled_from(
+    ["plain", "two words", "'q: r'", '"q"', "a: b", "[a, b]", "[a", "*", "", ">-\n  folded\n  text", "|\n  kept\n   so",
+     "\n  - a\n  - b", "\n  k: v", "it's", "ü 日本", "x # y", "{{x}}", "goes\n  on", "&a b", "- c"]
+)  # fmt: skip
+field = st.tuples(st.sampled_from(["name", "description", "tags", "license", "x-own", "Own"]), value)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(field, min_size=1, max_size=6))
+def test_newlines_marks_and_blank_lines_make_no_difference(tmp_path: Path, fields: list[tuple[str, str]]) -> None:
+    text = fenced(*(f"{key}: {text}" for key, text in fields))
+    head = head_of(tmp_path, text)
+    for variant in (text.replace("\n", "\r\n"), text.replace("\n", "\r"), "\ufeff" + text, "\n" + text):
+        other = head_of(tmp_path, variant)
+        assert other.metadata == head.metadata
+        assert {note[1] for note in notes(other)} - {"head-not-first"} == {note[1] for note in notes(head)}
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=300) | st.text(max_size=300).map(lambda text: text.encode("utf-8", "surrogatepass")))
+def test_no_bytes_raise_anything_but_a_source_error(tmp_path: Path, data: bytes) -> None:
+    for content in (data, b"---\n" + data + b"\n---\nText.\n", b"---\nname: " + data):
+        try:
+            head = head_of(tmp_path, content)
+            read_body(str(tmp_path / "SKILL.md"))
+        except SourceError:
+            continue
+        assert all(isinstance(key, str) for key in head.metadata)
+
+
+# -- the first paragraph -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("", ""),
+        ("\n\n", ""),
+        ("What it does.\n", "What it does."),
+        ("# Title\n\nWhat it\ndoes.\n\nMore.\n", "What it does."),
+        ("# Title\nWhat it does.\n## More\n", "What it does."),
+        ("# Only a title\n\n## And another\n", "Only a title"),
+        ("```sh\necho no\n```\n\nWhat it does.", "What it does."),
+        ("~~~\necho no\n~~~\nWhat it does.", "What it does."),
+        ("```\nnever closed\n", ""),
+        ("<!-- a note -->\nWhat it does.", "What it does."),
+        ("<!--\na longer note\n-->\n\nWhat it does.", "What it does."),
+        ("![logo](logo.png)\n[![badge](b.svg)](b)\n\nWhat it does.", "What it does."),
+        ("| a | b |\n|---|---|\n\nWhat it does.", "What it does."),
+        ("---\n\nWhat it does.", "What it does."),
+        ("Title\n=====\n\nText.", "Title"),
+        ("- one\n- two\n", "- one - two"),
+        ("   indented   \n", "indented"),
+    ],
+)
+def test_the_first_paragraph_is_the_first_prose(body: str, found: str) -> None:
+    assert first_paragraph(body) == found
+
+
+def test_a_long_paragraph_is_cut_with_a_mark() -> None:
+    assert first_paragraph("word " * 1_000, limit=20) == "word word word word…"
+    assert len(first_paragraph("x" * 5_000)) == 1024
