@@ -105,7 +105,9 @@ def main() -> None:
         spent = time.process_time() - start
         gc.collect()
         grown = (resident() - before) / 1e6
-        print(f"{'1,000 packs of an epic':<34} {spent * 1e3:8.0f} ms  {spent:5.2f} ms each, memory grew by {grown:.1f} MB")
+        print(
+            f"{'1,000 packs of an epic':<34} {spent * 1e3:8.0f} ms  {spent:5.2f} ms each, memory grew by {grown:.1f} MB"
+        )
         print(f"skill files read for those 1,100 packs: {packer.reads}")
     finally:
         shutil.rmtree(base)

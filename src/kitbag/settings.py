@@ -161,10 +161,10 @@ def check(key: str, value: Any) -> str:
     if kind == "budget":
         word = str(value)
         digits = word.removesuffix("%")
-        share = word.endswith("%") and digits.replace(".", "", 1).isdigit() and 0 < float(digits) <= 100
-        return (
-            "" if share or (digits == word and word.isdigit()) else f"`{key}` must be characters or a share like `2%`"
-        )
+        plain = digits.isascii() and len(digits) <= 8
+        share = plain and word.endswith("%") and digits.replace(".", "", 1).isdigit() and 0 < float(digits) <= 100
+        count = plain and word.isdigit()
+        return "" if share or count else f"`{key}` must be characters or a share like `2%`"
     return "" if value in kind.split("|") else f"`{key}` must be one of {kind.replace('|', ', ')}"
 
 

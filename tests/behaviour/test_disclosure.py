@@ -1,8 +1,8 @@
 """CONTRACT §3, the part that a model starts with: names and descriptions inside a budget."""
 
 import pytest
-from conftest import World
 
+from conftest import World
 from kitbag import SkillRegistry
 
 

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from conftest import World
 
 ROOTS_BEST_FIRST = [

@@ -10,7 +10,7 @@ TESTS = Path(__file__).resolve().parent.parent
 REQUIREMENTS = tomllib.loads((TESTS / "behaviour" / "requirements.toml").read_text())["requirement"]
 
 
-def tests_in(path: Path) -> set[str]:
+def names_in(path: Path) -> set[str]:
     tree = ast.parse(path.read_text())
     names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
     return {name for name in names if name.startswith("test_")}
@@ -31,7 +31,7 @@ def test_each_requirement_says_where_it_stands_and_what_is_promised(requirement:
 @pytest.mark.parametrize(("requirement", "test"), named_tests())
 def test_each_named_test_exists(requirement: str, test: str) -> None:
     file, _, name = test.partition("::")
-    assert name in tests_in(TESTS / file), f"{requirement} names {test}, which is not there"
+    assert name in names_in(TESTS / file), f"{requirement} names {test}, which is not there"
 
 
 def test_ids_are_unique() -> None:
@@ -47,6 +47,6 @@ def test_every_test_of_behaviour_is_on_the_list() -> None:
         f"behaviour/{path.name}::{name}"
         for path in here.glob("test_*.py")
         if path.name != own
-        for name in tests_in(path)
+        for name in names_in(path)
     }
     assert written <= named, f"not on the list: {sorted(written - named)}"

@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
 from conftest import TEST_TIMEOUT, World
 
 INERT = [
@@ -156,7 +157,7 @@ def test_D38_look_alikes_are_warned_about_and_vendor_folders_are_skipped(world: 
 def test_D39_hostile_yaml_costs_little_and_hides_nothing(world: World) -> None:
     world.skill(".kitbag/skills", "good")
     heads = {
-        "bomb": "a: &a [1,1,1,1,1,1,1,1]\n" + "".join(f"{b}: &{b} [{','.join(['*' + a] * 8)}]\n" for a, b in zip("abcdefg", "bcdefgh")),
+        "bomb": "a: &a [1,1,1,1,1,1,1,1]\n" + "".join(f"{b}: &{b} [{','.join(['*' + a] * 8)}]\n" for a, b in zip("abcdefg", "bcdefgh", strict=True)),
         "deep": "metadata: " + "{a: " * 5000,
         "flow": "metadata: " + "[" * 100_000,
         "object": "description: !!python/object/apply:os.system ['touch $CANARY']",

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+
 from conftest import TEST_TIMEOUT, World
 
 LISTINGS = [
@@ -56,6 +57,7 @@ def test_every_listing_is_plain_in_a_pipe_and_has_json(world: World, listing: tu
         (("skills", "set", "x", "sometimes"), 2),
         (("config", "set", "nothing", "1"), 2),
         (("config", "set", "catalog.names", "many"), 2),
+        (("config", "set", "catalog.descriptions", "²"), 2),
         (("config", "set", "precedence", "claude", "--project"), 2),
         (("config", "get", "nothing"), 2),
         (("nonsense",), 2),

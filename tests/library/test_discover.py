@@ -470,3 +470,23 @@ def test_a_folder_of_personas_is_a_team(tmp_path: Path) -> None:
     root = Root(str(tmp_path), "personas", "user", "kitbag", (1, 0))
     assert persona_files(root) == [(str(tmp_path / "ann.yaml"), ""), (str(tmp_path / "shop/bob.yml"), "shop")]
     assert persona_files(root._replace(path=str(tmp_path / "none"))) == []
+
+
+def test_a_command_may_be_called_changelog(tmp_path: Path) -> None:
+    write(tmp_path / "changelog.md", "---\ndescription: Updates it\n---\nDo.\n")
+    scan = scan_root(Root(str(tmp_path), "commands", "project", "claude", (3, 0)))
+    assert [skill.name for skill in scan.skills] == ["changelog"]
+
+
+def test_of_two_with_one_name_the_folder_of_that_name_wins(tmp_path: Path) -> None:
+    for folder in ("docx-od", "docx", "a/docx"):
+        write(tmp_path / folder / "SKILL.md", "---\nname: docx\ndescription: d\n---\n")
+    scan = scan_root(Root(str(tmp_path), "skills", "project", "claude", (3, 0)))
+    assert [skill.location for skill in scan.skills] == ["docx/SKILL.md", "a/docx/SKILL.md", "docx-od/SKILL.md"]
+
+
+def test_a_root_can_be_one_file_of_its_folder(tmp_path: Path) -> None:
+    for name in ("deploy.md", "other.md", "below/third.md"):
+        write(tmp_path / name, "---\ndescription: d\n---\n")
+    scan = scan_root(Root(str(tmp_path), "commands", "plugin", "claude", (5, 0), "kit", str(tmp_path), "deploy.md"))
+    assert [skill.full_name for skill in scan.skills] == ["kit:deploy"]

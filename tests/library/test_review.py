@@ -24,7 +24,11 @@ RULES = [
         ".claude/skills",
         "project, another tool's folder: the closer directory, then the order of tools",
     ),
-    (".kitbag/skills", ".kitbag/skills/deeper", "within one folder: the shorter path, then the alphabet"),
+    (
+        ".kitbag/skills",
+        ".kitbag/skills/deeper",
+        "within one root: the folder of that name, then the shallowest, then the alphabet",
+    ),
 ]
 
 

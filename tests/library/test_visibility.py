@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from conftest import World
 from kitbag.errors import KitbagError
 from kitbag.library.personas import Persona
+from kitbag.library import scopes
 from kitbag.library.registry import Registry
 from kitbag.library.router import search
 from kitbag.library.scopes import Root
@@ -56,6 +57,8 @@ class Tools:
 
     def __init__(self, *names: str) -> None:
         self.names = names
+
+    specifiers: tuple[str, ...] = ()
 
     def allows(self, tool: str) -> bool:
         return tool in self.names
@@ -376,3 +379,16 @@ def test_a_subagent_without_the_skill_tool_gets_no_catalog(world: World) -> None
     assert registry.visible_skills(registry.find_agent("reader")) == []
     for name in ("loader", "heir"):
         assert "x" in [one.full_name for one, _ in registry.visible_skills(registry.find_agent(name))]
+
+
+def test_an_agent_whose_tools_name_one_skill_sees_only_that(tmp_path: Path) -> None:
+    for name in ("open", "closed"):
+        folder = tmp_path / "ws" / ".kitbag" / "skills" / name
+        folder.mkdir(parents=True)
+        (folder / "SKILL.md").write_text(f"---\nname: {name}\ndescription: d\n---\n")
+    agents = tmp_path / "ws" / ".claude" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "a.md").write_text("---\nname: a\ndescription: d\ntools: Read, Skill(open)\n---\n")
+    here = str(tmp_path / "ws")
+    registry = Registry(scopes.Places(here, str(tmp_path), str(tmp_path / "home"), (here,)))
+    assert [skill.name for skill, _ in registry.visible_skills(registry.find_agent("a"))] == ["open"]

@@ -107,7 +107,8 @@ def test_a_value_that_yaml_refuses_is_read_as_it_was_meant(tmp_path: Path, line:
     key = line.partition(":")[0]
     head = head_of(tmp_path, fenced("name: a", line, "license: MIT", "model: opus"))
     assert head.metadata == {"name": "a", key: value, "license": "MIT", "model": "opus"}
-    assert [note[:2] for note in notes(head)] == [("warning", "yaml-recovered")]
+    severity = "info" if key == "argument-hint" else "warning"
+    assert [note[:2] for note in notes(head)] == [(severity, "yaml-recovered")]
     assert head.problems[0].line in (3, 4), "the value's line, or the next one, where YAML gave up"
 
 
@@ -437,3 +438,36 @@ def test_the_first_paragraph_is_the_first_prose(body: str, found: str) -> None:
 def test_a_long_paragraph_is_cut_with_a_mark() -> None:
     assert first_paragraph("word " * 1_000, limit=20) == "word word word word…"
     assert len(first_paragraph("x" * 5_000)) == 1024
+
+
+def test_an_unknown_field_behind_a_broken_description_is_not_part_of_it(tmp_path: Path) -> None:
+    text = "---\nname: x\ndescription: Use for two things: this and that\ndomain: testing\npriority: high\ntools: Read\n---\n"
+    metadata = head_of(tmp_path, text).metadata
+    assert metadata["description"] == "Use for two things: this and that"
+    assert metadata["tools"] == "Read"
+
+
+def test_what_people_say_in_an_example_stays_in_the_description(tmp_path: Path) -> None:
+    text = "---\nname: x\ndescription: Use it: often\nuser: please do\nassistant: I will\nmodel: opus\n---\n"
+    metadata = head_of(tmp_path, text).metadata
+    assert metadata["description"] == "Use it: often\nuser: please do\nassistant: I will"
+    assert metadata["model"] == "opus"
+
+
+def test_a_comment_is_not_part_of_a_recovered_value(tmp_path: Path) -> None:
+    text = "---\nname: x\nargument-hint: [one] [two]\n# a remark\nallowed-tools: Read\n---\n"
+    assert head_of(tmp_path, text).metadata["argument-hint"] == "[one] [two]"
+
+
+def test_a_hint_in_brackets_is_only_a_remark_and_other_recoveries_name_the_field(tmp_path: Path) -> None:
+    hint = head_of(tmp_path, "---\nname: x\nargument-hint: [one] [two]\n---\n")
+    assert [problem.severity for problem in hint.problems] == ["info"]
+    colon = head_of(tmp_path, "---\nname: x\ndescription: Use: it\n---\n")
+    assert "`description` has `: ` in it" in colon.problems[0].problem
+    star = head_of(tmp_path, "---\nname: x\ntools: *\ndescription: d\n---\n")
+    assert "`tools` starts with `*`" in star.problems[0].problem
+
+
+def test_a_text_from_a_json_encoder_has_its_emoji_back(tmp_path: Path) -> None:
+    head = head_of(tmp_path, '---\nname: x\ndescription: "\\u00dcber \\ud83d\\ude80"\n---\n')
+    assert head.metadata["description"] == "Über 🚀"

@@ -11,6 +11,7 @@ from kitbag.errors import InvalidError
 from kitbag.library.agents import Agent
 from kitbag.library.registry import Registry
 from kitbag.library.visibility import Verdict
+from kitbag.text.hidden import reveal_hidden
 from kitbag.text.source import SourceError
 from kitbag.text.tokens import estimate_tokens
 
@@ -139,7 +140,7 @@ def show(
 
 def _body(agent: Agent) -> str:
     try:
-        return agent.body()
+        return reveal_hidden(agent.body())
     except SourceError as error:
         raise InvalidError(f"{agent.path}: {error.problem}", error.fix) from error
 

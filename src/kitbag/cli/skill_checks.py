@@ -6,6 +6,7 @@ from typing import Any
 from kitbag.cli import output
 from kitbag.errors import Diagnostic, NotFoundError, UsageError
 from kitbag.library.discover import scan_root
+from kitbag.library.manifest import ManifestEntry, read_manifest
 from kitbag.library.portable import check_portable
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Root, extra_roots, find_places
@@ -130,7 +131,8 @@ def _size(skill: Skill, body: str) -> list[Diagnostic]:
 def write_index(root: str | None, target: str | None, as_json: bool) -> None:
     path = _index_root(root)
     scan = scan_root(Root(path, "skills", "extra", "kitbag", (0, 0)))
-    manifest = {"skills": [_manifest_entry(skill, path) for skill in scan.skills]}
+    known = read_manifest(path)[0]
+    manifest = {"skills": [_manifest_entry(skill, path, known.get(skill.name.lower())) for skill in scan.skills]}
     if target == "-" or as_json:
         return output.as_json(manifest)
     file = target or os.path.join(path, "manifest.json")
@@ -156,11 +158,8 @@ def _index_root(root: str | None) -> str:
     raise NotFoundError("there is no .kitbag/skills here", "name a folder: kitbag skills index DIR")
 
 
-def _manifest_entry(skill: Skill, root: str) -> dict[str, Any]:
-    from kitbag.library.manifest import read_manifest
-
+def _manifest_entry(skill: Skill, root: str, known: ManifestEntry | None) -> dict[str, Any]:
     details = read_details(skill)
-    known = read_manifest(root)[0].get(skill.name.lower())
     folder = os.path.basename(root)
     base = skill.location if skill.flags & FLAT else os.path.dirname(skill.location)
     delivery = deliver(skill)

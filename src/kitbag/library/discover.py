@@ -71,6 +71,12 @@ class _Folder(NamedTuple):
     link: bool
 
 
+def _order(skill: Skill) -> tuple[str, bool, int, str]:
+    """By name; of several with one name the one whose folder is called so, then the shallowest, then the alphabet."""
+    folder = os.path.dirname(skill.location)
+    return (skill.full_name.lower(), os.path.basename(folder) != skill.name, folder.count("/"), folder)
+
+
 class _Walk:
     def __init__(self, root: Root, reader: Reader, teams: frozenset[str], most: int) -> None:
         self.root = root
@@ -103,7 +109,7 @@ class _Walk:
             self.following = True
             for link in links:
                 self._follow(link)
-        self.skills.sort(key=lambda skill: (skill.full_name.lower(), skill.location.count("/"), skill.location))
+        self.skills.sort(key=_order)
         return Scan(self.root, self.skills, self.sides, self.folders, self.diagnostics, self.settled)
 
     def _follow(self, link: _Folder) -> None:
@@ -190,6 +196,8 @@ class _Walk:
 
     def _descend(self, folder: _Folder, entries: list["os.DirEntry[str]"]) -> list[_Folder]:
         below: list[_Folder] = []
+        if self.root.only:
+            return below
         skills = self.root.kind == "skills"
         for entry in entries:
             name = entry.name
@@ -314,7 +322,11 @@ class _Walk:
     def _read_flat(self, folder: _Folder, entries: list["os.DirEntry[str]"], flags: int) -> None:
         for entry in sorted(entries, key=lambda entry: entry.name):
             name = entry.name
-            if not name.endswith(".md") or name[0] in "._" or name.lower() in _DOCUMENTS or name == "SKILL.md":
+            if not name.endswith(".md") or name[0] in "._" or name == "SKILL.md":
+                continue
+            if self.root.only and name != self.root.only:
+                continue
+            if name.lower() in _DOCUMENTS and (not flags & COMMAND or name.lower() == "readme.md"):
                 continue
             relative = f"{folder.relative}/{name}" if folder.relative else name
             stem = name[:-3]

@@ -109,12 +109,13 @@ def _remembering(before: Remembered) -> Any:
 
 
 def index_path(home: str, root: Root) -> str:
-    name = f"{zlib.crc32(root.path.encode(errors='surrogateescape')):08x}-{root.kind}.index"
+    place = os.path.join(root.path, root.only).encode(errors="surrogateescape")
+    name = f"{zlib.crc32(place):08x}-{root.kind}.index"
     return os.path.join(home, "cache", name)
 
 
 def _identity(root: Root) -> tuple[str, ...]:
-    return (root.path, root.kind, root.scope, root.plugin)
+    return (root.path, root.kind, root.scope, root.plugin, root.only)
 
 
 def load(home: str, root: Root) -> Remembered | None:

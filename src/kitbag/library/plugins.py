@@ -82,6 +82,10 @@ def roots_of(plugin: Plugin, rank: tuple[int, int]) -> list[Root]:
         ("agents", plugin.agent_paths),
         ("commands", plugin.command_paths),
     )
-    return [
-        Root(path, kind, "plugin", "claude", rank, plugin.name, plugin.path) for kind, paths in kinds for path in paths
-    ]
+    roots: list[Root] = []
+    for kind, paths in kinds:
+        for path in paths:
+            only = os.path.basename(path) if kind == "commands" and os.path.isfile(path) else ""
+            place = os.path.dirname(path) if only else path
+            roots.append(Root(place, kind, "plugin", "claude", rank, plugin.name, plugin.path, only))
+    return roots

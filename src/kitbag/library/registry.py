@@ -117,7 +117,7 @@ class Registry:
         return roots, diagnostics
 
     def _scan(self, root: Root, teams: frozenset[str]) -> index.Remembered:
-        key = (root.path, root.kind)
+        key = (os.path.join(root.path, root.only), root.kind)
         before = self._remembered.get(key)
         home = self.places.kitbag_home
         if before is None and self._use_index and root.scope != "built-in":
@@ -239,7 +239,9 @@ class Registry:
             return persona.team or team, persona
         known = {name.casefold(): name for name in self.teams()}
         if team.casefold() not in known:
-            raise NotFoundError(f"no team is called {team!r}", f"teams that exist: {', '.join(known.values()) or 'none'}")
+            raise NotFoundError(
+                f"no team is called {team!r}", f"teams that exist: {', '.join(known.values()) or 'none'}"
+            )
         return known[team.casefold()], None
 
     def teams(self) -> list[str]:
@@ -349,12 +351,12 @@ class Registry:
 
     def refresh(self) -> list[Change]:
         """Looks at the disk again: at a turn's boundary. What was never asked for is not looked at."""
+        self.settings = load_settings(self.places.kitbag_home, self.places.project_dirs)
         if self._skills is None:
             return []
         before = self._snapshot()
         had_agents, had_personas = self._agents is not None, self._personas is not None
         self._skills = self._agents = self._personas = self._named_by_skills = None
-        self.settings = load_settings(self.places.kitbag_home, self.places.project_dirs)
         self._load_skills()
         if had_agents:
             self._load_agents()

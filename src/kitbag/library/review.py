@@ -12,6 +12,7 @@ from kitbag.library.names import Item
 from kitbag.library.scopes import rule_of
 from kitbag.library.skills import COMMAND, FLAT, Skill
 from kitbag.library.visibility import named
+from kitbag.text.frontmatter import field_line
 
 if TYPE_CHECKING:
     from kitbag.library.agents import Agent
@@ -51,7 +52,7 @@ def _rule(winner: Item, loser: Item, precedence: str) -> str:
         return f"{first}: a skill before a command"
     if winner.root.path != loser.root.path:
         return f"{first}: the closer directory, then the order of tools"
-    return "within one folder: the shorter path, then the alphabet"
+    return "within one root: the folder of that name, then the shallowest, then the alphabet"
 
 
 def declared_names(registry: "Registry") -> list[Diagnostic]:
@@ -65,7 +66,7 @@ def declared_names(registry: "Registry") -> list[Diagnostic]:
         close = known.close(name, 3) if suggestions >= 0 else []
         fix = f"did you mean {', '.join(close)}?" if close else f"correct the name, or add the {noun}"
         what = f"`{field}` names {name!r}, but no {noun} is called so"
-        found.append(Diagnostic("warning", "unknown-name", path, 0, what, fix))
+        found.append(Diagnostic("warning", "unknown-name", path, field_line(path, field), what, fix))
 
     skills, agents = registry.skills, registry.agents
     for persona in registry.personas:

@@ -25,6 +25,8 @@ class Root(NamedTuple):
     plugin: str = ""
     """The plugin that brings it; its items are called `plugin:name`."""
     plugin_path: str = ""
+    only: str = ""
+    """A root that is just this one file of its directory."""
 
 
 # (folder, kind, dialect) as found both below a project directory and below the user's home.

@@ -12,7 +12,7 @@ from kitbag.errors import Diagnostic, Severity
 from kitbag.library.fields import KNOWN_FIELDS
 from kitbag.library.names import MAX_NAME, usable_name
 from kitbag.library.scopes import Root
-from kitbag.text.frontmatter import Head, first_paragraph, read_body, read_head
+from kitbag.text.frontmatter import Head, field_line, first_paragraph, read_body, read_head
 from kitbag.text.hidden import code_points, find_hidden, remove_hidden
 from kitbag.text.plain_head import Metadata, Value
 from kitbag.text.source import Problem, SourceError, Stamp
@@ -103,7 +103,8 @@ def _diagnostic(path: str, problem: Problem) -> Diagnostic:
     severity: Severity = (
         "error" if problem.severity == "error" else "warning" if problem.severity == "warning" else "info"
     )
-    return Diagnostic(severity, problem.code, path, problem.line, problem.problem, problem.fix)
+    line = field_line(path, problem.field) if problem.field else problem.line
+    return Diagnostic(severity, problem.code, path, line, problem.problem, problem.fix)
 
 
 def _is_plain_name(name: str) -> bool:
@@ -116,10 +117,10 @@ def _name(written: Value | None, fallback: str, flags: int, problems: list[Probl
         name = ":".join(usable_name(None, part)[0] for part in fallback.split(":"))
     if wrong:
         what = f"{wrong}; it is called {name!r}"
-        problems.append(Problem("warning", "name-unusable", 2, what, "use lower-case letters, digits and `-`"))
+        problems.append(Problem("warning", "name-unusable", 2, what, "use lower-case letters, digits and `-`", "name"))
     elif written is not None and name != fallback and not flags & FLAT:
         what = f"called {name!r} but its folder is {fallback!r}"
-        problems.append(Problem("info", "name-not-folder", 2, what, "give the folder and `name` one name"))
+        problems.append(Problem("info", "name-not-folder", 2, what, "give the folder and `name` one name", "name"))
     hidden = find_hidden(fallback)
     if hidden:
         what = f"the file's or folder's name has hidden characters: {code_points(hidden)}"
@@ -156,7 +157,7 @@ def _visible(text: str, field: str, problems: list[Problem]) -> str:
     if not hidden:
         return text
     what = f"`{field}` has hidden characters, left out: {code_points(hidden)}"
-    problems.append(Problem("warning", "hidden-characters", 2, what, "remove them"))
+    problems.append(Problem("warning", "hidden-characters", 2, what, "remove them", field))
     return remove_hidden(text)
 
 
@@ -183,7 +184,8 @@ def boolean(metadata: Metadata, key: str, default: bool, problems: list[Problem]
     if word in _FALSE:
         return False
     what = f"`{key}` is neither true nor false; taken as {str(default).lower()}"
-    problems.append(Problem("warning", "not-a-boolean", 2, what, f"write `{key}: true` or `{key}: false`"))
+    fix = f"write `{key}: true` or `{key}: false`"
+    problems.append(Problem("warning", "not-a-boolean", 2, what, fix, key))
     return default
 
 

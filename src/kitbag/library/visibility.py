@@ -44,6 +44,8 @@ def _closed(state: State, reason: str) -> Verdict:
 
 
 class ToolList(Protocol):
+    @property
+    def specifiers(self) -> tuple[str, ...]: ...
     def allows(self, tool: str) -> bool: ...
 
 
@@ -75,10 +77,21 @@ def judge_skill(skill: Skill, view: View) -> Verdict:
         verdict = verdict._replace(described=False, reason=f"name only, by {source}")
     if skill.flags & NO_USER:
         verdict = verdict._replace(user=False, reason=verdict.reason or "user-invocable is false in its file")
-    if view.agent_tools is not None and not view.agent_tools.allows("Skill"):
-        why = "the agent has no Skill tool"
+    why = _closed_to_agent(skill, view.agent_tools)
+    if why:
         verdict = verdict._replace(listed=False, described=False, model=False, searchable=False, reason=why)
     return verdict
+
+
+def _closed_to_agent(skill: Skill, tools: ToolList | None) -> str:
+    """Why the agent that asks may not load it. `Skill(name)` in its tools opens that one alone."""
+    if tools is None:
+        return ""
+    if not tools.allows("Skill"):
+        return "the agent has no Skill tool"
+    rules = [rule for rule in tools.specifiers if rule.startswith("Skill(")]
+    opened = [rule[6:-1].split(" ")[0].removesuffix(":*").strip() for rule in rules]
+    return "the agent's tools name other skills" if opened and not named(skill, tuple(opened)) else ""
 
 
 def judge_skills(skills: "Iterable[Skill]", view: View) -> "list[tuple[Skill, Verdict]]":

@@ -178,7 +178,9 @@ def check_model(skill: Skill, details: Details, model: str) -> list[Diagnostic]:
         fits = wanted.name in ("inherit", "default") or any(_same_model(str(name), target) for name in names)
         if not fits:
             what = f"meant for the model {wanted.name}, and this is {model}"
-            found.append(Diagnostic("warning", "model-mismatch", skill.path, 2, what, "use that model, or another skill"))
+            found.append(
+                Diagnostic("warning", "model-mismatch", skill.path, 2, what, "use that model, or another skill")
+            )
     compatibility = as_text(details.metadata.get("compatibility", "")).lower()
     mentioned = [family for family in _FAMILIES if family in compatibility]
     if mentioned and not any(_same_model(family, target) for family in mentioned):

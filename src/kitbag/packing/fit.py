@@ -67,9 +67,8 @@ class Part:
     def entry(self) -> Entry:
         status: Status = "omitted" if not self.text else "cut" if self.reason else "kept"
         cut = max(self.full - self._tokens, 0) if self.reason else 0
-        return Entry(
-            self.kind, self.source, self.scope, self.level, self.text, self._tokens if self.text else 0, cut, status, self.reason
-        )  # fmt: skip
+        tokens = self._tokens if self.text else 0
+        return Entry(self.kind, self.source, self.scope, self.level, self.text, tokens, cut, status, self.reason)
 
 
 class SkillPiece:

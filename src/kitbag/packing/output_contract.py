@@ -97,7 +97,9 @@ def _check_files(contract: OutputContract, workspace: str, outcome: Outcome | No
         text, _, _ = read_text(os.path.join(workspace, contract.manifest_file))
     except SourceError:
         return [*problems, f"{contract.manifest_file} was not written"]
-    mine = [entry for entry in map(_parse, text.split("\n")) if entry is not None and entry.get("id") == contract.task_id]
+    mine = [
+        entry for entry in map(_parse, text.split("\n")) if entry is not None and entry.get("id") == contract.task_id
+    ]
     if not mine:
         return [*problems, f"{contract.manifest_file} has no line for {contract.task_id}"]
     entry = mine[-1]

@@ -74,7 +74,7 @@ class PackOptions(NamedTuple):
     skills: tuple[str, ...] = ()
     strategy: Strategy | None = None
     output: OutputKind = "manifest+file"
-    values: Mapping[str, str] = {}  # noqa: RUF012 - never changed
+    values: Mapping[str, str] = {}
     available: int | None = None
     used: int = 0
     model: str = ""
@@ -113,7 +113,9 @@ class Packer:
 
     def source(self) -> TaskSource:
         settings = self.registry.settings
-        return TaskSource(self.registry.places, settings.get("pack.task_command"), settings.get("pack.children_command"))
+        return TaskSource(
+            self.registry.places, settings.get("pack.task_command"), settings.get("pack.children_command")
+        )
 
     def pack(self, task: Task, options: PackOptions | None = None, warnings: list[Diagnostic] | None = None) -> Payload:
         """Raises InvalidError (6), RefusedError (6 or 13) or OverBudgetError (10)."""
@@ -124,8 +126,13 @@ class Packer:
         values = {**self.registry.settings.values(), **task.values, **options.values}
         task_entry = self._task_entry(task, values, warnings)
         contract = contract_for(task.id, options.output, time.strftime("%Y-%m-%d"))
-        output = kept("output", f"output requirements: {options.output}", contract.render().rstrip() + "\n", count, "built-in")
-        for entry, limit, name in ((protocol, self.budgets.protocol, "protocol"), (task_entry, self.budgets.task, "task")):
+        output = kept(
+            "output", f"output requirements: {options.output}", contract.render().rstrip() + "\n", count, "built-in"
+        )
+        for entry, limit, name in (
+            (protocol, self.budgets.protocol, "protocol"),
+            (task_entry, self.budgets.task, "task"),
+        ):
             if entry.tokens > limit:
                 raise OverBudgetError(name, entry.tokens, limit)
         preloads = self._preloads(options, warnings)
@@ -150,7 +157,9 @@ class Packer:
         entries = [protocol, heading, *(entry for piece in pieces for entry in piece.entries())]
         entries += [_left_to_preload(one.skill) for one in selected if one.skill.full_name in already]
         ledger = Ledger((*entries, task_entry, output))
-        return Payload(task, ledger, choice, tuple(selected), tuple(dict.fromkeys(warnings)), contract, self.counter.name)
+        return Payload(
+            task, ledger, choice, tuple(selected), tuple(dict.fromkeys(warnings)), contract, self.counter.name
+        )
 
     def _preloads(self, options: PackOptions, warnings: list[Diagnostic]) -> Preloads:
         if options.agent is None:
@@ -194,7 +203,7 @@ class Packer:
         cut = first_lines(body, MINIMAL_LINES, count) if strategy == "minimal" else None
         body = self._resolved(
             cut.text if cut else body, skill.path, skill.root.scope, text.body_line, values, warnings,
-            base=skill.directory, root=skill.root.plugin_path or (skill.directory if skill.root.scope == "plugin" else ""),
+            base=skill.directory, root=skill.root.plugin_path,
         )  # fmt: skip
         body = replace_path_variables(body, skill)
         version = details.version or (entry.version if (entry := self.registry.manifest_entry(skill)) else "")
@@ -206,7 +215,9 @@ class Packer:
         if strategy == "comprehensive":
             for path, content in self._reference_texts(skill, warnings):
                 block = f"#### {skill.full_name}: {path}\n\n{content.strip()}\n\n"
-                piece.references.append(Part("reference", os.path.join(skill.directory, path), skill.root.scope, "L2", block, count))
+                piece.references.append(
+                    Part("reference", os.path.join(skill.directory, path), skill.root.scope, "L2", block, count)
+                )
         return piece
 
     def _cap(self, skill: Skill, details: Details) -> int | None:
@@ -237,7 +248,9 @@ class Packer:
         hidden = find_hidden(parts.body)
         if hidden:
             what = f"hidden characters in the body, shown as [U+...]: {code_points(hidden)}"
-            warnings.append(Diagnostic("warning", "hidden-characters", skill.path, parts.body_line, what, "remove them"))
+            warnings.append(
+                Diagnostic("warning", "hidden-characters", skill.path, parts.body_line, what, "remove them")
+            )
         head = f"---\n{reveal_hidden(parts.head).strip()}\n---" if parts.head else ""
         found = self._texts[skill.path] = _SkillText(head, reveal_hidden(parts.body).strip("\n"), parts.body_line)
         return found

@@ -13,6 +13,7 @@ from kitbag.library.agents import Agent
 from kitbag.library.registry import Registry
 from kitbag.library.skills import Skill
 from kitbag.packing.delivery import deliver
+from kitbag.text.frontmatter import field_line
 
 
 class Preloads(NamedTuple):
@@ -30,28 +31,32 @@ def preload(agent: Agent, registry: Registry, limit: int, count: Callable[[str],
     entries: list[Entry] = []
     warnings: list[Diagnostic] = []
     left = limit
+
+    def warn(name: str, problem: str, fix: str) -> None:
+        what = f"the skill {name!r} is not preloaded: {problem}"
+        warnings.append(Diagnostic("warning", "preload", agent.path, field_line(agent.path, "skills"), what, fix))
+
     for name in agent.skills:
-
-        def warn(problem: str, fix: str, name: str = name) -> None:
-            what = f"the skill {name!r} is not preloaded: {problem}"
-            warnings.append(Diagnostic("warning", "preload", agent.path, 0, what, fix))
-
         try:
             skill = _find(name, agent, registry)
         except KitbagError as error:
-            warn(error.problem, error.fix)
+            warn(name, error.problem, error.fix)
             continue
         if skill.full_name in skills:
             continue
         verdict = registry.judge(skill)
         if not verdict.preload:
-            warn(verdict.reason or "it is closed to agents", "open it, or remove it from `skills:`")
+            warn(name, verdict.reason or "it is closed to agents", "open it, or remove it from `skills:`")
             continue
         delivery = deliver(skill)
         warnings += delivery.problems
+        if any(problem.severity == "error" for problem in delivery.problems):
+            warn(name, "it can't be read", "mend the file")
+            continue
         entry = kept("preload", skill.path, delivery.text + "\n\n", count, skill.root.scope, "L1")
         if entry.tokens > left:
-            warn(f"{entry.tokens:,} tokens, and {max(left, 0):,} are left of the skills budget", "raise budget.skills")
+            room = f"{entry.tokens:,} tokens, and {max(left, 0):,} are left of the skills budget"
+            warn(name, room, "raise budget.skills")
             why = "over the skills budget; preloads are never cut"
             entries.append(entry._replace(text="", tokens=0, tokens_cut=entry.tokens, status="omitted", reason=why))
             continue

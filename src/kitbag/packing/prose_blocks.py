@@ -26,6 +26,8 @@ _PLAIN_ITEM = re.compile(r"((?:[-+*]|1[.)]) )(?:\*\*)?(?:[^\W\d_]|`(?!`))[^\n]*"
 _QUOTE = -1
 """Among the containers: a block quote. Any other number is a list item's indentation."""
 _CODE_INDENT = 4
+_MOST_CONTAINERS = 100
+"""What is nested deeper is text, so that no line costs more than this."""
 
 
 class CommandFence(NamedTuple):
@@ -207,7 +209,7 @@ class _Scanner:
         whole = matched == len(self.containers)
         if self.in_html and not whole:  # a paragraph goes on without its `>` or indentation, a tag's block does not
             self.in_paragraph = False
-        while not self._is_blank() and self.column - self.base < _CODE_INDENT:
+        while not self._is_blank() and self.column - self.base < _CODE_INDENT and matched < _MOST_CONTAINERS:
             char = self.row[self.position]
             if char == ">":
                 self._push(matched, _QUOTE)

@@ -163,7 +163,12 @@ def expand(pattern: Pattern, directory: str, walk: Walk) -> Matches:
 
 
 def _descend(
-    directory: str, above: tuple[str, ...], rest: Sequence[str], walk: Walk, found: set[tuple[str, ...]]
+    directory: str,
+    above: tuple[str, ...],
+    rest: Sequence[str],
+    walk: Walk,
+    found: set[tuple[str, ...]],
+    listed: tuple[list[str], list[str]] | None = None,
 ) -> None:
     if len(above) > _WALK_DEPTH:
         walk.incomplete = True
@@ -171,10 +176,9 @@ def _descend(
     if not rest or walk.stopped:
         return
     part, below = rest[0], rest[1:]
+    files, directories = listed = listed or _entries(directory, walk)
     if part == "**":
-        _descend(directory, above, below, walk, found)
-    files, directories = _entries(directory, walk)
-    if part == "**":
+        _descend(directory, above, below, walk, found, listed)
         for name in directories:
             if not name.startswith("."):
                 _descend(os.path.join(directory, name), (*above, name), rest, walk, found)

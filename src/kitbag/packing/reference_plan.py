@@ -230,7 +230,7 @@ class _Planner:
             decision = self._judge(directory)
             if decision.verdict in ("deny", "untrusted"):
                 if index == 0:
-                    self._request(token, "file", os.path.join(place, *pattern.rests[0]), decision)
+                    self._request(token, "file", os.path.join(os.path.normpath(place), *pattern.rests[0]), decision)
                     return Keep(token)
                 break
             matches = expand(pattern, directory.resolved, self.walk)

@@ -200,7 +200,7 @@ def _not_allowed(source: Source, reason: str) -> Decision:
 
 def _private(path: str, root: str | None) -> str:
     """Why nobody may read it, inside the roots or not; empty when nothing speaks against it."""
-    if any(is_inside(path, place) for place in _SYSTEM_PLACES):
+    if any(is_inside(path, place) for place in _SYSTEM_PLACES) and not is_inside(path, "/dev/shm"):  # noqa: S108
         return "it is a device or belongs to the system's insides"
     below = path[len(root) :] if root is not None and is_inside(path, root) else path
     parts = below.casefold().split(os.sep)

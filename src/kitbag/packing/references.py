@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, assert_never
 
-from kitbag.errors import Diagnostic, InvalidError, Severity
+from kitbag.errors import Diagnostic, InvalidError
 from kitbag.packing.command_runner import Command, Ran, Runner, run_command
 from kitbag.packing.reference_paths import Target, read_target
 from kitbag.packing.reference_plan import Insert, Keep, Leave, Limits, LookUp, Read, Run, Step, Unescape, diagnose, plan
@@ -30,7 +30,7 @@ from kitbag.packing.reference_policy import (
 from kitbag.packing.reference_syntax import Token, find_tokens
 from kitbag.packing.shell_words import is_answer
 from kitbag.text.hidden import code_points, find_hidden, reveal_hidden
-from kitbag.text.source import SourceError
+from kitbag.text.source import Problem, SourceError
 
 __all__ = [
     "Ask", "CommandFailedError", "Counts", "Decision", "DefaultPolicy", "Insertion", "Limits", "Policy", "Progress",
@@ -96,7 +96,7 @@ def resolve(
     `workspace` is where commands run, else the source's root. `strict` raises CommandFailedError (6).
     """
     found = find_tokens(source.text)
-    notes = [_diagnostic(source, *note) for note in found.notes]
+    notes = [_diagnostic(source, note) for note in found.notes]
     if not found.tokens:
         return Resolved(source.text, (), tuple(notes), Counts(0, 0, 0, 0, 0))
     planned = plan(found.tokens, source, values, policy, limits)
@@ -107,9 +107,8 @@ def resolve(
     return work.do(planned.steps)
 
 
-def _diagnostic(source: Source, severity: str, code: str, line: int, problem: str, fix: str) -> Diagnostic:
-    level: Severity = "info" if severity == "info" else "warning"
-    return Diagnostic(level, code, source.path, source.first_line + line - 1, problem, fix)
+def _diagnostic(source: Source, note: Problem) -> Diagnostic:
+    return Diagnostic("warning", note.code, source.path, source.first_line + note.line - 1, note.problem, note.fix)
 
 
 class _Work:

@@ -89,7 +89,9 @@ def load_task(reference: str, source: TaskSource, stdin: str | None = None) -> t
         text = run_configured(source.task_command, reference, source.places.cwd)
         return parse_task(text, ".json", f"command: {source.task_command}", reference)
     where = "no file .kitbag/tasks/" + reference + "{.json,.yaml,.md}"
-    raise NotFoundError(f"there is no task {reference!r}: {where}", "write that file, name a file, or set pack.task_command")
+    raise NotFoundError(
+        f"there is no task {reference!r}: {where}", "write that file, name a file, or set pack.task_command"
+    )
 
 
 def load_children(task: Task, source: TaskSource) -> tuple[list[Task], list[Diagnostic]]:
@@ -156,7 +158,9 @@ def run_configured(command: str, task_id: str, cwd: str) -> str:
             words, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_SECONDS, check=False
         )
     except FileNotFoundError as error:
-        raise InvalidError(f"the task command can't be run: {words[0]} is not there", "correct pack.task_command") from error
+        raise InvalidError(
+            f"the task command can't be run: {words[0]} is not there", "correct pack.task_command"
+        ) from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InvalidError(f"the task command can't be run: {error}", "correct pack.task_command") from error
     if done.returncode != 0:
@@ -248,7 +252,7 @@ def _from_fields(fields: dict[str, Any], source: str, name: str, line: int) -> t
         text("id") or name or "task", text("title"), text("description"), text("type").lower(), text("size").lower(),
         texts("labels"), text("complexity").lower(), texts("depends"), text("parent") or text("parentId"),
         texts("children"), texts("files"),
-        {key: str(value) for key, value in fields.items() if key not in FIELDS and isinstance(value, str | int | float)},
+        {k: str(value) for k, value in fields.items() if k not in FIELDS and isinstance(value, str | int | float)},
         source, line,
     )  # fmt: skip
     return known, problems

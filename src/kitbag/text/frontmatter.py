@@ -4,13 +4,14 @@ Used by every loader in `library`. Order of trials: a line reader for plain head
 known keys, nothing. Never raises for content; what was recovered and how is a list of problems.
 """
 
+import contextlib
 import os
 import re
 from typing import NamedTuple
 
 from kitbag.text.guarded_yaml import YamlError, YamlProblem, read_yaml
 from kitbag.text.plain_head import Metadata, read_plain
-from kitbag.text.source import Problem, Stamp, decode, open_regular, os_problem, read_text, stamp_of
+from kitbag.text.source import Problem, SourceError, Stamp, decode, open_regular, os_problem, read_text, stamp_of
 
 HEAD_LIMIT = 256 * 1024
 _CHUNK = 4096
@@ -18,6 +19,7 @@ _BEFORE_HEAD = b"\xef\xbb\xbf\xff\xfe \t\r\n\0"
 _CLOSED = re.compile(rb"[\r\n]-{3,}[ \t]*[\r\n]")
 _KEY_LINE = re.compile(r"([A-Za-z_][\w-]*):(?=\s|$)")
 _BLOCK_MARK = re.compile(r"[|>][-+0-9]*[ \t]*\n")
+_SPEAKERS = frozenset(("user", "assistant", "human", "system", "context", "commentary", "example", "examples", "note"))
 _PROSE_FIELDS = frozenset(
     ("description", "when_to_use", "when-to-use", "whenToUse", "prompt", "system", "instructions")
 )
@@ -197,14 +199,29 @@ def _recovered(
     reason: YamlProblem, head: str, first_line: int, known: frozenset[str], problems: list[Problem]
 ) -> Metadata:
     metadata = _pieces(head, known)
+    line = first_line + reason.line
+    if not metadata:
+        problems.append(Problem("error", reason.code, line, reason.problem, reason.fix))
+        return metadata
+    key, what = _in_words(reason, head.split("\n"))
     fix = reason.fix
-    if metadata and reason.code == "yaml-invalid":
+    if reason.code == "yaml-invalid":
         fix = "put the value in double quotes, or below `key: |` with two spaces before each line"
-    what = f"{reason.problem}; read field by field instead" if metadata else reason.problem
-    severity = "warning" if metadata else "error"
-    code = "yaml-recovered" if metadata else reason.code
-    problems.append(Problem(severity, code, first_line + reason.line, what, fix))
+    # `argument-hint: [a] [b]` is what everybody writes, and nothing is lost by it.
+    severity = "info" if key == "argument-hint" else "warning"
+    problems.append(Problem(severity, "yaml-recovered", line, f"{what}; read field by field instead", fix))
     return metadata
+
+
+def _in_words(reason: YamlProblem, lines: list[str]) -> tuple[str, str]:
+    """The field that YAML stumbled over, and what is wrong with it for somebody who does not know YAML."""
+    above = (match[1] for line in reversed(lines[: reason.line + 1]) if (match := _KEY_LINE.match(line)))
+    key = next(above, "")
+    if key and "mapping values are not allowed" in reason.problem:
+        return key, f"not valid YAML: `{key}` has `: ` in it"
+    if key and "alias" in reason.problem and reason.code == "yaml-invalid":
+        return key, f"not valid YAML: `{key}` starts with `*`, which needs quotes"
+    return key, reason.problem
 
 
 def _pieces(head: str, known: frozenset[str]) -> Metadata:
@@ -214,7 +231,9 @@ def _pieces(head: str, known: frozenset[str]) -> Metadata:
     lines = head.split("\n")
     for at, line in enumerate([*lines, "end:"]):
         match = _KEY_LINE.match(line)
-        if not match or (at < len(lines) and match[1] not in known and not _may_follow(key, metadata)):
+        if not match:
+            continue
+        if at < len(lines) and match[1] not in known and not _may_follow(key, metadata, lines[at:], known):
             continue
         if key:
             for field, value in _piece(key, lines[start:at]).items():
@@ -223,9 +242,19 @@ def _pieces(head: str, known: frozenset[str]) -> Metadata:
     return metadata
 
 
-def _may_follow(key: str, metadata: Metadata) -> bool:
-    """Whether a field that nobody knows may end the field `key`."""
-    return key not in _PROSE_FIELDS and len(metadata) < _MOST_UNKNOWN
+def _may_follow(key: str, metadata: Metadata, rest: list[str], known: frozenset[str]) -> bool:
+    """Whether a field that nobody knows may end the field `key`. Behind prose only if no prose follows it."""
+    if len(metadata) >= _MOST_UNKNOWN:
+        return False
+    if key not in _PROSE_FIELDS:
+        return True
+    for line in rest:
+        match = _KEY_LINE.match(line)
+        if match and match[1] in known:
+            return True
+        if not match or not match[1].islower() or match[1] in _SPEAKERS:
+            return not line.strip()
+    return True
 
 
 def _piece(key: str, lines: list[str]) -> Metadata:
@@ -243,12 +272,17 @@ def _piece(key: str, lines: list[str]) -> Metadata:
 
 def _raw(text: str) -> str:
     """What a person meant by a value that YAML can't read."""
-    raw = text.strip()
+    raw = "\n".join(line for line in text.split("\n") if line[:2] not in ("#", "# ")).strip()
     if _BLOCK_MARK.match(raw):
         import textwrap
 
         raw = textwrap.dedent(raw.partition("\n")[2]).strip()
     elif len(raw) > 1 and raw[0] == raw[-1] and raw[0] in "\"'" and not _closes_early(raw):
+        if raw[0] == '"' and "\\u" in raw:
+            import json
+
+            with contextlib.suppress(ValueError):  # written by a JSON encoder: an emoji is a pair of escapes
+                return str(json.loads(raw, strict=False))
         raw = raw[1:-1]
     return raw.replace("\\n", "\n")
 
@@ -257,6 +291,15 @@ def _closes_early(raw: str) -> bool:
     """`"a" or "b"` is not one quoted text, `"say "hi" now"` is."""
     at = raw.index(raw[0], 1)
     return at < len(raw) - 1 and not raw[at - 1].isspace() and not raw[at + 1].isalnum()
+
+
+def field_line(path: str, field: str) -> int:
+    """Where a field stands in a file, for a diagnostic; 1 when it is not found."""
+    try:
+        parts = split(read_text(path, HEAD_LIMIT)[0])
+    except SourceError:
+        return 0
+    return line_of(parts.head, field, parts.head_line) if parts.head is not None else 1
 
 
 def line_of(head: str, key: str, first_line: int = 2) -> int:

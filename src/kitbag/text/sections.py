@@ -7,10 +7,13 @@ and whether a paragraph, a fence or raw HTML is. Used by `truncate`; the referee
 import html
 import re
 from itertools import accumulate
+from operator import add
 from typing import Literal, NamedTuple, TypeAlias
 
 Role: TypeAlias = Literal["summary", "rules", "examples", "references", "appendix", "other"]
 
+_Heading: TypeAlias = tuple[int, int, int, str]
+"""Level, first line, line after it, title as it was written."""
 _NOTHING, _PARAGRAPH, _FENCE, _HTML = range(4)
 _QUOTE = 0
 """An open container is the width of a list item's indent, or this."""
@@ -19,6 +22,7 @@ _DEEPEST = 100
 _STRUCTURAL = frozenset(" \t\r#=-+*_>`~<0123456789")
 _ATX = re.compile(r"(#{1,6})(?: |$)")
 _ITEM = re.compile(r"([-+*]|\d{1,9}[.)])( +|$)", re.ASCII)
+_PLAIN_ITEM = re.compile(r"([-+*]|\d{1,9}[.)]) (?:[^\s#=\-+*_>`~<0-9]|\*\*[a-zA-Z]|`[^`])", re.ASCII)
 _OPENING_FENCE = re.compile(r"`{3,}(?=[^`]*$)|~{3,}")
 _BLOCK_TAGS = (
     "address|article|aside|base|basefont|blockquote|body|caption|center|col|colgroup|dd|details|dialog|dir|div|dl|dt|"
@@ -55,6 +59,7 @@ _INLINE = re.compile(
     r"|(?P<tag></?[a-zA-Z][^<>]*>|<!--.*?-->)"
     r"|(?P<mark>\*+|~~|(?<![^\W_])_+|_+(?![^\W_]))"
 )
+_INLINE_MARKS = frozenset("\\`*_[<~&")
 _LONGEST_TITLE = 1000
 
 
@@ -83,56 +88,35 @@ class Fence(NamedTuple):
     closed: bool
     """Its last line closes it; else the text or the list around it ended first."""
     closing: str
-    """A line that would close it."""
-
-
-class _Heading(NamedTuple):
-    level: int
-    first: int
-    end: int
-    title: str
 
 
 def parse_sections(text: str) -> list[Section]:
     """Lines end with LF or CRLF."""
     lines = text.split("\n")
     headings = _Scan(lines, "\r" in text).headings
-    starts = [0, *accumulate(len(line) + 1 for line in lines)]
-    starts[-1] = len(text)
-    sections: list[Section] = []
-    first = starts[headings[0].first] if headings else len(text)
-    if first:
-        sections.append(Section(0, "", "other", 0, 0, first, first, 1))
-    nexts = [*(starts[heading.first] for heading in headings), len(text)][1:]
-    ends = _ends_with_children(headings, nexts)
+    starts = [0, *map(add, accumulate(map(len, lines)), range(1, len(lines))), len(text)]
+    far_ends: list[int] = []
+    next_of_level = [len(text)] * 7
+    for level, first, _, _ in reversed(headings):
+        far_ends.append(min(next_of_level[1 : level + 1]))
+        next_of_level[level] = starts[first]
+    nexts = [*(starts[first] for _, first, _, _ in headings), len(text)]
+    sections = [Section(0, "", "other", 0, 0, nexts[0], nexts[0], 1)] if nexts[0] else []
     parents: list[tuple[int, Role]] = []
-    for heading, end, far_end in zip(headings, nexts, ends, strict=True):
-        while parents and parents[-1][0] >= heading.level:
+    for (level, first, body, raw), start, end, far_end in zip(headings, nexts, nexts[1:], reversed(far_ends)):  # noqa: B905
+        while parents and parents[-1][0] >= level:
             parents.pop()
-        role = role_of(title := _plain(heading.title))
+        role = role_of(title := _plain(raw))
         if role == "other" and parents and parents[-1][1] in _INHERITED:
             role = parents[-1][1]
-        parents.append((heading.level, role))
-        start, body_start = starts[heading.first], min(starts[heading.end], len(text))
-        sections.append(Section(heading.level, title, role, start, body_start, end, far_end, heading.first + 1))
+        parents.append((level, role))
+        sections.append(Section(level, title, role, start, starts[body], end, far_end, first + 1))
     return sections
 
 
 def find_fences(text: str) -> list[Fence]:
     """Fenced code at any depth of lists and quotes, in order."""
     return _Scan(text.split("\n"), "\r" in text).fences
-
-
-def _ends_with_children(headings: list[_Heading], nexts: list[int]) -> list[int]:
-    ends = nexts.copy()
-    open_at: list[int] = []
-    for at, heading in enumerate(headings):
-        while open_at and headings[open_at[-1]].level >= heading.level:
-            ends[open_at.pop()] = nexts[at - 1]
-        open_at.append(at)
-    for at in open_at:
-        ends[at] = nexts[-1]
-    return ends
 
 
 class _Scan:
@@ -145,32 +129,43 @@ class _Scan:
         self._stack: list[int] = []
         self._leaf = _NOTHING
         self._leaf_at = 0
-        self._bare_at = -1
-        """The line that opened a list item with nothing in it: a blank line ends that."""
+        self._bare_at = -1  # the line of a list item with nothing in it: a blank line ends that
         self._fence = self._closing = ""
         self._html_end: re.Pattern[str] | None = None
         self._run()
 
     def _run(self) -> None:
-        stack = self._stack
         for at, line in enumerate(self.lines):
-            if line and line[0] not in _STRUCTURAL:
+            if not line:
+                if self._stack or self._leaf == _HTML:
+                    self._blank(at, self._stack.index(_QUOTE) if _QUOTE in self._stack else len(self._stack))
+                elif self._leaf == _PARAGRAPH:
+                    self._leaf = _NOTHING
+            elif line[0] not in _STRUCTURAL:
                 # Words at the margin: they go on with a paragraph, however deep, or close all lists and quotes.
                 if self._leaf == _PARAGRAPH:
                     continue
-                if stack:
+                if self._stack:
                     self._close(0, at)
                 if self._leaf == _NOTHING:
                     self._leaf, self._leaf_at = _PARAGRAPH, at
                 elif self._leaf == _HTML:
                     self._in_html(line)
-            elif line or stack or self._leaf == _HTML:
+            elif not self._plain_item(at, line):
                 self._line(at, line.expandtabs(4) if "\t" in line else line)
-            elif self._leaf == _PARAGRAPH:
-                self._leaf = _NOTHING
         if self._leaf == _FENCE:
             end = len(self.lines) - (not self.lines[-1])
             self.fences.append(Fence(self._leaf_at, end, False, self._closing))
+
+    def _plain_item(self, at: int, line: str) -> bool:
+        """A list item of words at the margin, the most frequent of all structures: a shorter way to the same end."""
+        found = _PLAIN_ITEM.match(line)
+        if not found or (not self._stack and self._leaf and (self._leaf >= _FENCE or found[1][:-1] not in ("", "1"))):
+            return False
+        self._close(0, at)
+        self._stack.append(found.end(1) + 1)
+        self._leaf = _PARAGRAPH
+        return True
 
     def _line(self, at: int, line: str) -> None:
         """Which open containers the line belongs to, then what it is inside of them."""
@@ -213,7 +208,7 @@ class _Scan:
     def _open(self, at: int, line: str, text: str, indent: int, column: int, depth: int) -> None:
         """What starts here, container by container; else the line is text of a paragraph."""
         continues = self._leaf == _PARAGRAPH and depth == len(self._stack)
-        while indent - column < 4 and len(self._stack) <= _DEEPEST:
+        while text[0] in _STRUCTURAL and indent - column < 4 and len(self._stack) <= _DEEPEST:
             if text[0] == ">":
                 width = _QUOTE
                 marker = indent + 1
@@ -256,7 +251,7 @@ class _Scan:
         if first == "#" and (found := _ATX.match(text)):
             self._close(depth, at)
             if not self._stack:
-                self.headings.append(_Heading(found.end(1), at, at + 1, _atx_title(self.lines[at])))
+                self.headings.append((found.end(1), at, at + 1, _atx_title(self.lines[at])))
         elif first in "=-" and continues and not text.rstrip(" ").strip(first):
             if not self._setext(at, 1 if first == "=" else 2):
                 return True
@@ -268,7 +263,7 @@ class _Scan:
             before = self.lines[at].expandtabs(4)[:indent]
             self._closing = re.sub(r"[^> ]", " ", before) + found[0]
             return True
-        elif first == "<" and (kind := _html_kind(text, self._leaf == _PARAGRAPH)):
+        elif first == "<" and (kind := self._html_kind(text)):
             self._close(depth, at)
             self._leaf, self._html_end = _HTML, kind[1]
             self._in_html(text)
@@ -294,8 +289,12 @@ class _Scan:
                 self._leaf_at = at
                 return False
             first, content = first + defined, content[defined:]
-        self.headings.append(_Heading(level, first, at + 1, " ".join(content)))
+        self.headings.append((level, first, at + 1, " ".join(content)))
         return True
+
+    def _html_kind(self, text: str) -> tuple[re.Pattern[str], re.Pattern[str] | None] | None:
+        kinds = _HTML_KINDS[:-1] if self._leaf == _PARAGRAPH else _HTML_KINDS
+        return next((kind for kind in kinds if kind[0].match(text)), None)
 
     def _in_html(self, text: str) -> None:
         if self._html_end and self._html_end.search(text):
@@ -312,11 +311,6 @@ class _Scan:
             self._leaf = _NOTHING
 
 
-def _html_kind(text: str, in_paragraph: bool) -> tuple[re.Pattern[str], re.Pattern[str] | None] | None:
-    kinds = _HTML_KINDS[:-1] if in_paragraph else _HTML_KINDS
-    return next((kind for kind in kinds if kind[0].match(text)), None)
-
-
 def _atx_title(line: str) -> str:
     title = line.strip(" \t").lstrip("#").strip(" \t")
     bare = title.rstrip("#")
@@ -326,18 +320,16 @@ def _atx_title(line: str) -> str:
 def _plain(title: str) -> str:
     """A heading's text without marks, as a reader sees it."""
     title = title[:_LONGEST_TITLE]
-    if not title.replace(" ", "").isalnum():
+    if not _INLINE_MARKS.isdisjoint(title):
         title = html.unescape(_INLINE.sub(_bare, title)).strip()
     return title
 
 
 def _bare(found: re.Match[str]) -> str:
-    kind = found.lastgroup
-    if kind == "escaped" or kind == "auto":
-        return found[kind]
-    if kind == "code":
-        return found["code"].strip()
-    return _INLINE.sub(_bare, found["link"]) if kind == "link" else ""
+    kind = found.lastgroup or "mark"
+    if kind == "link":
+        return _INLINE.sub(_bare, found["link"])
+    return "" if kind in ("mark", "tag") else found[kind].strip()
 
 
 _INHERITED: tuple[Role, ...] = ("examples", "references", "appendix")
@@ -352,30 +344,26 @@ _PHRASES: dict[Role, str] = {
         guardrails|invariants|policy|policies|conventions|standards|dos and donts|do and dont|do not|donts|never|
         never do|always|always do|always and never|critical|important|important notes|safety notes|safety|
         规则|核心规则|原则|准则|指令|要求|约束|ルール|規則|原則|規約|규칙|원칙|지침|правила|принципы|требования|regeln|règles|reglas""",
-    "examples": """example|examples|sample|samples|demo|demos|demonstration|demonstrations|for example|
+    "examples": """example|examples|sample|samples|sample code|sample output|sample usage|demo|demos|demonstration|
         示例|例子|样例|例|サンプル|使用例|예제|예시|пример|примеры|beispiel|beispiele|exemple|exemples|ejemplo|ejemplos""",
     "references": """references|reference|further reading|resources|see also|links|bibliography|related|related skills|
-        related links|related resources|related work|related documents|related documentation|citations|sources|
-        learn more|more information|further information|read more|reference files|reference documents|
+        related links|related work|related documents|citations|sources|learn more|read more|more information|
         参考|参考资料|参考文献|相关链接|参考資料|참고|참고 자료|ссылки|литература|источники|referenzen|références""",
     "appendix": """appendix|appendices|annex|changelog|change log|history|version history|revision history|
         release notes|faq|faqs|frequently asked questions|troubleshooting|notes|credits|acknowledgements|
-        acknowledgments|license|licence|licensing|copyright|author|authors|contributors|contributing|contact|attribution|glossary|
-        decision log|附录|更新日志|常见问题|付録|変更履歴|부록|변경 이력|приложение|история изменений|anhang""",
+        acknowledgments|license|licence|licensing|copyright|author|authors|contributors|contributing|contact|
+        attribution|glossary|decision log|附录|更新日志|常见问题|付録|変更履歴|부록|변경 이력|приложение|anhang""",
     "other": "quick reference|usage notes",
 }
-_ROLE_OF: dict[str, Role] = {
-    " ".join(phrase.split()): role for role, phrases in _PHRASES.items() for phrase in phrases.split("|")
-}
-_FIRST_WORDS = ("example", "examples", "sample", "appendix", "annex")
-"""Whatever follows them: `Example workflow`, `Appendix A`."""
-_QUALIFIERS = frozenset(
-    """the a our your my core key main basic general critical important essential fundamental mandatory hard golden
-    strict absolute quick brief short executive project usage code coding additional further more other external useful
-    worked common detailed full complete simple advanced high level skill agent workflow operating guiding design
-    version safety some this""".split()  # noqa: SIM905
-)
+_ROLE_OF: dict[str, Role] = {" ".join(each.split()): role for role in _PHRASES for each in _PHRASES[role].split("|")}
+_VOCABULARY = frozenset(" ".join(_ROLE_OF).split())
 _WITH_OBJECT: tuple[Role, ...] = ("summary", "rules", "examples")
+_FIRST_WORDS = ("example", "examples", "appendix", "annex")
+"""Whatever follows them: `Example workflow`, `Appendix A`."""
+_QUALIFYING = """the a our your my core key main basic general critical important essential fundamental mandatory golden
+    strict absolute quick brief short executive project usage code coding additional further more other external useful
+    worked common detailed full complete simple advanced high level skill agent workflow operating guiding design some"""
+_QUALIFIERS = frozenset(_QUALIFYING.split())
 _NUMBERING = re.compile(r"[\W_]*(?:(?:\d+|[a-z]|[ivx]+)(?:\.\d+)*[.):]\s+)?")
 _APART = re.compile(r"\s*(?:[:;([|]|\s[-–—]+\s).*", re.DOTALL)
 _BOTH = re.compile(r"\s*(?:[,&+/、]|\band\b)\s*")
@@ -385,18 +373,20 @@ _WORDS = re.compile(r"[^\W\d_]+")
 
 def role_of(title: str) -> Role:
     """What a section is for, by the words of its heading."""
-    text = re.sub("['’]", "", title[:_LONGEST_TITLE].casefold())
-    text = text[found.end() :] if (found := _NUMBERING.match(text)) else text
-    whole = _ROLE_OF.get(" ".join(_WORDS.findall(text)))
-    if whole:
+    text = title[:_LONGEST_TITLE].casefold().replace("'", "").replace("’", "")
+    if _VOCABULARY.isdisjoint(_WORDS.findall(text)):
+        return "other"
+    if found := _NUMBERING.match(text):
+        text = text[found.end() :]
+    if whole := _ROLE_OF.get(" ".join(_WORDS.findall(text))):
         return whole
-    parts = [_role_of_part(part) for part in _BOTH.split(_APART.sub("", text)) if _WORDS.search(part)]
-    return min(parts, key=_KEPT_LONGEST.index) if parts else "other"
+    parts = [_role_of_part(part) for part in _BOTH.split(_APART.sub("", text))]
+    return next(role for role in _KEPT_LONGEST if role in parts)
 
 
 def _role_of_part(text: str) -> Role:
     words = _WORDS.findall(text)
-    if words[0] in _FIRST_WORDS:
+    if words and words[0] in _FIRST_WORDS:
         return _ROLE_OF[words[0]]
     role = _role_of_words(words)
     if role == "other" and (found := _OBJECT.search(text)):
@@ -406,10 +396,6 @@ def _role_of_part(text: str) -> Role:
 
 
 def _role_of_words(words: list[str]) -> Role:
-    while words:
-        if role := _ROLE_OF.get(" ".join(words)):
-            return role
-        if words[0] not in _QUALIFIERS:
-            break
+    while words and words[0] in _QUALIFIERS and " ".join(words) not in _ROLE_OF:
         words = words[1:]
-    return "other"
+    return _ROLE_OF.get(" ".join(words), "other")

@@ -31,6 +31,8 @@ class Problem(NamedTuple):
     line: int
     problem: str
     fix: str
+    field: str = ""
+    """The field it is about, when its line has still to be looked up."""
 
 
 def stamp_of(status: os.stat_result) -> Stamp:
