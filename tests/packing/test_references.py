@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from conftest import World
 from kitbag.errors import Diagnostic
 from kitbag.library.scopes import Scope
-from kitbag.packing.command_runner import run_command
+from kitbag.packing.command_runner import MARK, run_command
 from kitbag.packing.reference_paths import Walk, expand, read_pattern
 from kitbag.packing.references import (
     CommandFailedError,
@@ -344,6 +344,10 @@ def test_D29_one_question_lists_all_and_nothing_runs_before_its_answer(case: Cas
     assert questions == [[("command", "echo a", 2), ("file", "ask.md", 3), ("command", "echo b", 4)]]
     assert done.text == "\na\nfile\nb\n"
     assert case.world.canary.exists()
+
+
+def test_D29_nobody_is_asked_about_a_file_that_does_not_exist(case: Case) -> None:
+    assert resolve(case.source("@ask.md"), {}, Asking()).text == "[missing: ask.md]"
 
 
 @pytest.mark.parametrize("ask", [None, lambda _: False], ids=["nobody to ask", "the answer is no"])
@@ -691,6 +695,13 @@ def test_D35_exit_code_one_of_a_search_is_an_answer(case: Case, command: str) ->
     assert done.text.startswith("[exit code 1]")
 
 
+@pytest.mark.parametrize("text", ["!`touch $CANARY`\n!`echo {{NOBODY}}`", "!`touch $CANARY`\n!`true`\n!`true`"])
+def test_D35_strict_runs_nothing_when_one_command_can_t_run(case: Case, text: str) -> None:
+    with pytest.raises(CommandFailedError, match=r"SKILL\.md:[23]: "):
+        case.resolve(text, limits=Limits(commands=2), strict=True)
+    assert not case.world.canary.exists()
+
+
 def test_D35_standard_input_is_empty(case: Case) -> None:
     assert case.resolve("!`cat; echo end`").text == "end"
 
@@ -715,6 +726,11 @@ def test_a_slow_command_reports_progress_each_second(case: Case) -> None:
     case.resolve("!`echo quick` !`sleep 2.3`", progress=lambda command, seconds: seen.append((command, seconds)))
     assert [command for command, _ in seen] == ["sleep 2.3", "sleep 2.3"]
     assert [round(seconds) for _, seconds in seen] == [1, 2]
+
+
+def test_D35_a_command_inside_a_command_carries_both_marks(case: Case) -> None:
+    case.environment[MARK] = "outer"
+    assert re.fullmatch("outer:[0-9a-f]{24}", case.resolve(f"!`echo ${MARK}`").text)
 
 
 def test_an_interrupt_leaves_no_process(case: Case) -> None:

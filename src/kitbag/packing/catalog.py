@@ -121,8 +121,10 @@ def _render(
     # Only now is any text made ready. Escapes and hints make some longer than was reckoned with.
     texts = {at: form.texts(pairs[at][0], longest) for at in chosen}
     if sum(len(first) + len(second) for first, second in texts.values()) > budget.descriptions:
-        exact = [len("".join(texts.get(at, ""))) for at in range(len(pairs))]
-        chosen, longest = _fit(exact, ranks, budget)
+        order = sorted(chosen)
+        exact = [len("".join(texts[at])) for at in order]
+        places, longest = _fit(exact, lambda: list(map(ranks().__getitem__, order)), budget)
+        chosen = {order[place] for place in places}
     lines = [form.entry(pairs[at][0], form.cut(*texts[at], longest) if at in chosen else None) for at in listed]
     count = _count_line(len(chosen), len(listed), len(pairs), words)
     if format == "xml" and len(chosen) == len(pairs):
@@ -145,7 +147,8 @@ def _count_line(described: int, listed: int, total: int, words: _Words) -> str:
 def _fit(lengths: list[int], ranks: Callable[[], list[int]], budget: Budget) -> tuple[set[int], int]:
     """Which entries are described (by position), and how long a description may be."""
     wanted = list(compress(range(len(lengths)), lengths))
-    if sum(map(min, lengths, repeat(budget.entry))) <= budget.descriptions:
+    fits = sum(lengths) <= budget.descriptions
+    if fits or (max(lengths) > budget.entry and sum(map(min, lengths, repeat(budget.entry))) <= budget.descriptions):
         return set(wanted), budget.entry
     if len(wanted) > budget.descriptions // SHORTEST:
         order = ranks()

@@ -63,12 +63,14 @@ def run_command(command: Command, tick: Tick | None = None, /, *, prefix: Sequen
     """Never raises for what the command does. `prefix` is put before the shell: `("bwrap", ...)`."""
     shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
     mark = os.urandom(12).hex()
+    # A command that runs Kitbag passes its own mark on, so that ending it ends what that one started.
+    outer = command.environment.get(MARK, "")[-1000:]
     output = _Output(command.characters)
     try:
         process = subprocess.Popen(  # noqa: S603 - running what policy allowed is what this module is for
             [*prefix, shell, "-c", "--", command.text],
             cwd=command.directory,
-            env={**command.environment, MARK: mark},
+            env={**command.environment, MARK: f"{outer}:{mark}"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

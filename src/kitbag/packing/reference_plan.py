@@ -194,7 +194,8 @@ class _Planner:
             # `@/lib/x.ts` is how many projects write "from the source folder"; there is nothing to refuse.
             self._warn(token, "reference-missing", f"{target.shown} does not exist; left as text", "check it", "info")
             return Keep(token)
-        self._request(token, "file", target.requested, decision)
+        if exists or decision.verdict in ("deny", "untrusted"):
+            self._request(token, "file", target.requested, decision)
         if not exists:
             return self._leave(token, "missing", target.shown, "does not exist", "check the path")
         return self._read(token, target)

@@ -18,7 +18,7 @@ from kitbag.text.hidden import for_terminal
 Verdict = Literal["allow", "ask", "deny", "untrusted"]
 
 _SECRET_NAME = re.compile(
-    r"KEY|TOKEN|SECRET|PASS(?:WORD|WD|PHRASE|$)|CREDENTIAL|PRIVATE|COOKIE|AUTH|SIGNATURE|_(?:PAT|PWD|DSN)$"
+    r"KEY|TOKEN|SECRET|PASS(?:WORD|WD|PHRASE|$)|CREDENTIAL|PRIVATE|COOKIE|AUTH(?!OR)|SIGNATURE|_(?:PAT|PWD|DSN)$"
     r"|^(?:AWS|AZURE|GCP|GOOGLE|VAULT)_|(?:DATABASE|REDIS|MONGO\w*|POSTGRES\w*|MYSQL|AMQP|BROKER|WEBHOOK)_?UR[IL]",
     re.IGNORECASE,
 )

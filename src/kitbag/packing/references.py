@@ -104,6 +104,8 @@ def resolve(
     work = _Work(source, limits, os.environ if environment is None else environment, workspace or source.root)
     work.warnings += notes + planned.warnings
     work.progress, work.runner, work.strict = progress, runner, strict
+    if strict:
+        work.demand_all_commands(planned.steps)
     return work.do(planned.steps)
 
 
@@ -150,6 +152,11 @@ class _Work:
         self.warnings.sort(key=lambda warning: warning.line)
         counts = Counts(found, self.resolved, self.files, self.commands, inserted)
         return Resolved("".join(self.parts), tuple(self.insertions), tuple(self.warnings), counts)
+
+    def demand_all_commands(self, steps: list[Step]) -> None:
+        for step in steps:
+            if step.token.kind == "command" and not isinstance(step, Run):
+                self._fail(step.token, "a command can't run: it lacks a value, or there are too many commands")
 
     def _step(self, step: Step) -> None:
         token = step.token

@@ -358,11 +358,10 @@ _PHRASES: dict[Role, str] = {
 _ROLE_OF: dict[str, Role] = {" ".join(each.split()): role for role in _PHRASES for each in _PHRASES[role].split("|")}
 _VOCABULARY = frozenset(" ".join(_ROLE_OF).split())
 _WITH_OBJECT: tuple[Role, ...] = ("summary", "rules", "examples")
-_FIRST_WORDS = ("example", "examples", "appendix", "annex")
-"""Whatever follows them: `Example workflow`, `Appendix A`."""
+_FIRST_WORDS = ("example", "examples", "appendix", "annex")  # whatever follows: `Example workflow`, `Appendix A`
 _QUALIFYING = """the a our your my core key main basic general critical important essential fundamental mandatory golden
     strict absolute quick brief short executive project usage code coding additional further more other external useful
-    worked common detailed full complete simple advanced high level skill agent workflow operating guiding design some"""
+    worked common detailed full complete simple advanced high level skill agent workflow operating guiding some"""
 _QUALIFIERS = frozenset(_QUALIFYING.split())
 _NUMBERING = re.compile(r"[\W_]*(?:(?:\d+|[a-z]|[ivx]+)(?:\.\d+)*[.):]\s+)?")
 _APART = re.compile(r"\s*(?:[:;([|]|\s[-–—]+\s).*", re.DOTALL)

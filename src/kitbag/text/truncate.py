@@ -74,12 +74,12 @@ def truncate_lines(text: str, max_tokens: int, count: Count) -> Truncated:
 def truncate_sections(body: str, max_tokens: int, count: Count) -> Truncated:
     """Drops references and appendix, all examples but one, then other sections, from the end, until it fits.
 
-    Summary and rules stay, so the result may still be too long.
+    Summary and rules stay, and so does the first section where there are none: the result may still be too long.
     """
     tokens = count(body)
     if tokens <= max_tokens:
         return Truncated(body, tokens, ())
-    spans = _droppable(body, parse_sections(body), count)
+    spans = _droppable(body, count)
     low, high = 0, len(spans)
     while high - low > 1:
         middle = (low + high) // 2
@@ -94,43 +94,211 @@ def essential(body: str, count: Count) -> Truncated:
     """What is never cut: a short text before the first heading, and Summary and Core Rules with what is below them."""
     sections = parse_sections(body)
     kept = _essential(body, sections, count)
-    spans = [
-        span
-        for at, section in enumerate(sections)
-        if at not in kept and (span := _span(body, sections, kept, section, "not essential"))
-    ]
-    return _shortened(body, count(body), spans, count)
+    left = [at for at in range(len(sections)) if at not in kept]
+    return _shortened(body, count(body), _spans(body, sections, left, kept, "not essential"), count)
 
 
 def truncate_body(body: str, max_tokens: int, count: Count) -> Truncated:
-    """By sections, then the lines of what is left and not essential; too long only if the essential is."""
+    """By sections, then by lines of what is left and not essential; too long only where the essential is."""
     cut = truncate_sections(body, max_tokens, count)
     if cut.tokens <= max_tokens:
         return cut
-    sections = parse_sections(cut.text)
-    kept = _essential(cut.text, sections, count)
+    text = cut.text
+    sections = parse_sections(text)
+    kept = _essential(text, sections, count)
+    left = [at for at in range(len(sections) - 1, -1, -1) if at not in kept]
     spans: list[_Span] = []
-    for at in range(len(sections) - 1, -1, -1):
-        section = sections[at]
-        if at in kept or not (span := _span(cut.text, sections, kept, section, f"cut to {max_tokens} tokens")):
-            continue
+    for span in _spans(text, sections, left, kept, f"cut to {max_tokens} tokens"):
         spans.append(span)
-        over = count(_without(cut.text, spans)) - max_tokens
-        if over <= 0:
-            spans[-1] = _shorter(cut.text, spans, -over, count)
+        if count(_without(text, spans)) <= max_tokens:
+            spans[-1] = _less(text, spans, max_tokens, count)
             break
-    rest = _shortened(cut.text, cut.tokens, spans, count)
+    rest = _shortened(text, cut.tokens, spans, count)
     return rest._replace(cuts=cut.cuts + rest.cuts)
 
 
-def _shorter(body: str, spans: list[_Span], room: int, count: Count) -> _Span:
-    """The last span without those of its first lines that fit."""
+def _less(text: str, spans: list[_Span], max_tokens: int, count: Count) -> _Span:
+    """The last span without as many of its first lines as fit, fences whole."""
     span = spans[-1]
-    part = body[span.start : span.end]
-    head = truncate_lines(part, room, count).text
-    while head and part.startswith(head := head.removesuffix(MARKER)):
-        less = span._replace(start=span.start + len(head), what="lines")
-        if count(_without(body, [*spans[:-1], less])) <= count(_without(body, spans)) + room:
-            return less
-        head = head.rstrip("\n").rpartition("\n")[0]
-    return span
+    first = text.count("\n", 0, span.start)
+    inside = {line for fence in find_fences(text) for line in range(fence.first + 1, fence.end)}
+    starts = [span.start]
+    for at, line in enumerate(text[span.start : span.end].split("\n")[:-1], first + 1):
+        starts.append(starts[-1] + len(line) + 1)
+        if at in inside:
+            starts[-2:] = [starts[-1]]
+    low, high = 0, len(starts)
+    while high - low > 1:
+        middle = (low + high) // 2
+        less = span._replace(start=starts[middle])
+        if count(_without(text, [*spans[:-1], less])) <= max_tokens:
+            low = middle
+        else:
+            high = middle
+    return span._replace(start=starts[low], what="lines" if low else span.what)
+
+
+def _essential(body: str, sections: list[Section], count: Count) -> set[int]:
+    """Places in `sections`."""
+    kept: set[int] = set()
+    title = _document_title(sections)
+    for at, section in enumerate(sections):
+        if section.level == 0:
+            opening = body[: section.end].replace(MARKER, "")
+            if count(opening) <= SHORT_OPENING:
+                kept.add(at)
+        elif section.role in ("summary", "rules"):
+            kept.add(at)
+            if at != title:
+                kept.update(_children(sections, at))
+    return kept
+
+
+def _document_title(sections: list[Section]) -> int | None:
+    """A single heading above all others names the text; what it says does not speak for every section."""
+    first = next((at for at, section in enumerate(sections) if section.level), None)
+    if first is None or sections[first].level > 1 or any(section.level == 1 for section in sections[first + 1 :]):
+        return None
+    return first
+
+
+def _children(sections: list[Section], at: int) -> range:
+    end = at + 1
+    while end < len(sections) and sections[end].start < sections[at].end_with_children:
+        end += 1
+    return range(at + 1, end)
+
+
+def _droppable(body: str, count: Count) -> list[_Span]:
+    """In the order they go."""
+    sections = parse_sections(body)
+    stays = _essential(body, sections, count)
+    stays.update(at for at, section in enumerate(sections) if section.level == 0)
+    example = _one_example(body, sections, stays)
+    stays.update(example)
+    if sections and not stays:
+        stays.add(0)
+    backwards = range(len(sections) - 1, -1, -1)
+    extras = [at for at in backwards if at not in stays and sections[at].role in ("references", "appendix")]
+    examples = [at for at in backwards if at not in stays and sections[at].role == "examples"]
+    others = [at for at in backwards if at not in stays and sections[at].role == "other"]
+    return [
+        *_spans(body, sections, extras, stays, "references and appendix go first"),
+        *_spans(body, sections, examples, stays, "one example is kept"),
+        *_after_first_fence(body, sections, example),
+        *_spans(body, sections, others, stays, "the sections at the end go before those at the start"),
+    ]
+
+
+def _one_example(body: str, sections: list[Section], stays: set[int]) -> list[int]:
+    """The first section of examples; where it only announces them, with the first of those below it."""
+    for at, section in enumerate(sections):
+        if section.role == "examples" and at not in stays:
+            below = _children(sections, at)
+            if below and below[0] not in stays and sections[below[0]].role == "examples" and not _shows(body, section):
+                return [at, below[0], *(child for child in _children(sections, below[0]) if child not in stays)]
+            return [at]
+    return []
+
+
+def _shows(body: str, section: Section) -> bool:
+    text = body[section.body_start : section.end]
+    return "```" in text or "~~~" in text
+
+
+def _after_first_fence(body: str, sections: list[Section], example: list[int]) -> list[_Span]:
+    """What follows the first code of the one example, if more code does."""
+    at = next((at for at in example if _shows(body, sections[at])), None)
+    if at is None:
+        return []
+    section = sections[at]
+    text = body[section.start : section.end]
+    fences = find_fences(text)
+    if len(fences) < 2:
+        return []
+    start = section.start + sum(len(line) + 1 for line in text.split("\n")[: fences[0].end])
+    return [_Span(start, section.end, section.title, "one example is kept")]
+
+
+def _spans(body: str, sections: list[Section], places: list[int], stays: set[int], reason: str) -> list[_Span]:
+    """What can go of the sections at `places`: not the heading above something that stays."""
+    starts = sorted(sections[at].start for at in stays)
+    first = next((section for section in sections if section.level), None)
+    # Without its peers the first heading would be taken for the title of the text, next time.
+    peers_stay = first is not None and first.level == 1 and first.role in ("summary", "rules")
+    spans: list[_Span] = []
+    for at in places:
+        section = sections[at]
+        after = bisect_right(starts, section.start)
+        above = after < len(starts) and starts[after] < section.end_with_children
+        start = section.body_start if above or (peers_stay and section.level == 1) else section.start
+        if body[start : section.end].replace(MARKER, "").strip():
+            spans.append(_Span(start, section.end, section.title or "opening", reason))
+    return spans
+
+
+def _without(body: str, spans: list[_Span]) -> str:
+    """The text with one marker, a paragraph of its own, for each run of spans."""
+    kept: list[str] = []
+    at = 0
+    for span in sorted(spans):
+        piece = body[at : span.start]
+        if piece.strip() or not kept:
+            kept.append(piece)
+        at = max(at, span.end)
+    if body[at:].strip():
+        kept.append(body[at:])
+    elif spans:
+        kept.append("")
+    text = kept[0]
+    for piece in kept[1:]:
+        text = text.rstrip("\r\n")
+        if not text.endswith(MARKER):
+            text += f"\n\n{MARKER}" if text else MARKER
+        text += "\n\n" + piece.lstrip("\r\n") if piece else ""
+    return text
+
+
+def _shortened(body: str, tokens: int, spans: list[_Span], count: Count) -> Truncated:
+    text = _without(body, spans)
+    left = count(text)
+    if left >= tokens:
+        return Truncated(body, tokens, ())
+    cuts = (Cut(span.what, count(body[span.start : span.end]), span.reason) for span in sorted(spans))
+    return Truncated(text, left, tuple(cuts))
+
+
+def _head(lines: list[str], end: int, fences: list[Fence], room: int) -> list[str]:
+    """The lines before `end`, less when that is inside a fence: to its start, or closed if it began in the first half.
+
+    `room` is for how many lines there is, with the one that closes.
+    """
+    kept = lines[:end]
+    fence = next((fence for fence in fences if fence.first < end < fence.end), None)
+    if fence:
+        end = min(end, room - 1)
+        kept = lines[:end]
+        if fence.first * 2 >= end or fence.first + 1 >= end:
+            kept = lines[: fence.first]
+        else:
+            return [*kept, fence.closing]
+    while kept and not kept[-1].strip():
+        kept.pop()
+    return kept
+
+
+def _with_marker(kept: list[str]) -> str:
+    return "\n".join([*kept, MARKER])
+
+
+def _without_end_marker(body: str) -> str:
+    text = body.rstrip()
+    return text[: -len(MARKER)].rstrip("\n") if text.endswith("\n" + MARKER) else body
+
+
+def _marked(body: str, tokens: int, kept: list[str], reason: str, count: Count) -> Truncated:
+    text = _with_marker(kept)
+    left = count(text)
+    if left >= tokens:
+        return Truncated(body, tokens, ())
+    return Truncated(text, left, (Cut("lines", tokens - count("\n".join(kept)), reason),))
