@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kitbag.errors import Diagnostic
 from kitbag.library.scopes import Root
+from kitbag.library.skill_files import list_resources, read_details, read_skill_body
 from kitbag.library.skills import (
     COMMAND,
     FLAT,
@@ -19,10 +20,7 @@ from kitbag.library.skills import (
     REQUIRED,
     Skill,
     boolean,
-    list_resources,
-    read_details,
     read_skill,
-    read_skill_body,
     string_list,
 )
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from conftest import World
 from kitbag.errors import KitbagError
-from kitbag.library.personas import Persona
 from kitbag.library import scopes
+from kitbag.library.personas import Persona
 from kitbag.library.registry import Registry
 from kitbag.library.router import search
 from kitbag.library.scopes import Root

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from conftest import World
 from kitbag.library.scopes import Root
-from kitbag.library.skills import RESOURCE_LIMIT, Skill, read_skill
+from kitbag.library.skill_files import RESOURCE_LIMIT
+from kitbag.library.skills import Skill, read_skill
 from kitbag.packing.delivery import MOST_FILES_NAMED, Delivery, deliver, replace_path_variables
 from kitbag.text.hidden import find_hidden
 

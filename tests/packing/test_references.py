@@ -441,6 +441,23 @@ def test_D30_missing_unreadable_binary_and_directory_leave_markers_and_the_rest_
     assert (done.counts.found, done.counts.resolved) == (8, 1)
 
 
+def test_D30_policy_is_asked_about_the_path_and_about_where_it_leads(case: Case) -> None:
+    """So a policy that compares text, and resolves nothing itself, is not led astray by a link."""
+
+    class Textual(Asking):
+        def read(self, path: str, source: Source) -> Decision:
+            return Decision("deny" if "private" in path else "allow", "it is private")
+
+    case.world.write("private/a.md", "secret")
+    (case.world.workspace / "link.md").symlink_to("private/a.md")
+    (case.world.workspace / "folder").symlink_to("private")
+    for path in ("link.md", "folder/a.md", "private/a.md", "folder/*.md"):
+        with pytest.raises(RefusedError, match="it is private"):
+            resolve(case.source(f"@{path}"), {}, Textual())
+    for pattern in ("*/a.md", "*.md", "*/../private/a.md"):
+        assert "secret" not in resolve(case.source(f"@{pattern}"), {}, Textual()).text
+
+
 def test_D30_a_link_that_stays_inside_is_followed(case: Case) -> None:
     case.world.write("real/a.md", "inside")
     (case.world.workspace / "link.md").symlink_to("real/a.md")
@@ -662,7 +679,15 @@ def test_D35_what_never_ends_is_killed_with_its_whole_group(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    "child", ["sleep 600 &", "setsid sleep 600 &", "(setsid sleep 600 >/dev/null 2>&1 </dev/null &)", "yes &"]
+    "child",
+    [
+        "sleep 600 &",
+        "setsid sleep 600 &",
+        "setsid sleep 600 & sleep 0.3",
+        "(setsid sleep 600 >/dev/null 2>&1 </dev/null &) ; sleep 0.3",
+        "setsid bash -c 'trap \"\" TERM HUP; sleep 600 & sleep 601' & sleep 0.3",
+        "yes &",
+    ],
 )
 def test_D35_a_child_in_the_background_neither_holds_us_nor_stays(case: Case, child: str) -> None:
     start = time.monotonic()

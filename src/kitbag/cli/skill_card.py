@@ -7,7 +7,8 @@ from kitbag.cli import output
 from kitbag.cli.skills import skill_json
 from kitbag.errors import Diagnostic, InvalidError
 from kitbag.library.registry import Registry
-from kitbag.library.skills import Details, Skill, as_text, list_resources, read_details
+from kitbag.library.skill_files import Details, list_resources, read_details
+from kitbag.library.skills import Skill, as_text
 from kitbag.library.tool_names import parse_tools
 from kitbag.packing.catalog import budget_of, render_skills
 from kitbag.packing.delivery import deliver

@@ -10,7 +10,8 @@ from kitbag.library.manifest import ManifestEntry, read_manifest
 from kitbag.library.portable import check_portable
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Root, extra_roots, find_places
-from kitbag.library.skills import COMMAND, FLAT, Skill, read_details, read_skill
+from kitbag.library.skill_files import read_details
+from kitbag.library.skills import COMMAND, FLAT, Skill, read_skill
 from kitbag.packing.delivery import deliver
 from kitbag.text.tokens import estimate_tokens
 

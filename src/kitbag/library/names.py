@@ -5,7 +5,6 @@ full name, short name, any case and slug. Used by the registry for skills, agent
 """
 
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
@@ -48,7 +47,11 @@ def _clean(written: str) -> str:
 def key_of(name: str) -> str:
     """Two names with one key are one name: case, and how an accent is stored, make no difference."""
     key = name.strip().lower()
-    return key if key.isascii() else unicodedata.normalize("NFC", unicodedata.normalize("NFC", key).casefold())
+    if key.isascii():
+        return key
+    import unicodedata
+
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", key).casefold())
 
 
 def slug(name: str) -> str:
@@ -67,6 +70,8 @@ _SMALL = _table("аеорсухкіјѕһԁԛԝгпӏѵαεικνορτυχγω�
 
 def skeleton(name: str) -> str:
     """Two names with one skeleton look the same."""
+    import unicodedata
+
     folded = unicodedata.normalize("NFKC", name).translate(_CAPITALS).casefold().translate(_SMALL)
     return folded.replace("0", "o").replace("1", "l")
 

@@ -6,22 +6,24 @@ what changed on disk. One registry a session; nothing is global. Used by packing
 
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from kitbag.errors import Diagnostic, KitbagError, NotFoundError, worst_first
 from kitbag.library import index
 from kitbag.library.discover import Side
-from kitbag.library.item_files import agent_files, persona_files
-from kitbag.library.manifest import ManifestEntry, apply_manifest
-from kitbag.library.names import Namespace
-from kitbag.library.personas import Persona, read_persona
+from kitbag.library.names import Item, Namespace
 from kitbag.library.scopes import PLUGIN_RANK, Kind, Places, Root, find_places, find_roots, rule_of
 from kitbag.library.skills import Skill
 from kitbag.library.visibility import Verdict, View, judge_agent, judge_skill, judge_skills
 from kitbag.settings import Settings, load_settings
 
-if TYPE_CHECKING:  # reading agents is not needed to list skills
+if TYPE_CHECKING:  # what is not needed to list skills is imported where it is used
     from kitbag.library.agents import Agent
+    from kitbag.library.manifest import ManifestEntry
+    from kitbag.library.personas import Persona
+
+
+T = TypeVar("T", bound=Item)
 
 
 class Change(NamedTuple):
@@ -37,21 +39,14 @@ class Change(NamedTuple):
         return f"{self.sign} {self.kind} {self.name}"
 
 
-class _Skills(NamedTuple):
-    names: Namespace[Skill]
-    manifest: dict[str, ManifestEntry]
-    sides: list[tuple[Root, Side]]
-    diagnostics: list[Diagnostic]
+class _Loaded(Generic[T]):
+    """All of one kind, and what was wrong with it."""
 
+    __slots__ = ("diagnostics", "names")
 
-class _Agents(NamedTuple):
-    names: "Namespace[Agent]"
-    diagnostics: list[Diagnostic]
-
-
-class _Personas(NamedTuple):
-    names: Namespace[Persona]
-    diagnostics: list[Diagnostic]
+    def __init__(self, noun: str) -> None:
+        self.names: Namespace[T] = Namespace(noun)
+        self.diagnostics: list[Diagnostic] = []
 
 
 class Registry:
@@ -73,9 +68,11 @@ class Registry:
         self._remembered: dict[tuple[str, str], index.Remembered] = {}
         self._wanted = (team, persona)
         self._chosen: tuple[str, Persona | None] | None = None
-        self._skills: _Skills | None = None
-        self._agents: _Agents | None = None
-        self._personas: _Personas | None = None
+        self._skills: _Loaded[Skill] | None = None
+        self._agents: _Loaded[Agent] | None = None
+        self._personas: _Loaded[Persona] | None = None
+        self._manifest: dict[str, ManifestEntry] = {}
+        self._sides: list[tuple[Root, Side]] = []
         self._named_by_skills: frozenset[str] | None = None
 
     # -- what there is ---------------------------------------------------------------------------
@@ -89,11 +86,11 @@ class Registry:
         return self._load_agents().names
 
     @property
-    def personas(self) -> Namespace[Persona]:
+    def personas(self) -> "Namespace[Persona]":
         return self._load_personas().names
 
-    def manifest_entry(self, skill: Skill) -> ManifestEntry | None:
-        return self._load_skills().manifest.get(skill.path)
+    def manifest_entry(self, skill: Skill) -> "ManifestEntry | None":
+        return self._manifest.get(skill.path)
 
     def roots(self, kind: Kind) -> list[Root]:
         """Existing directories that may hold `kind`, best first; plugins' own are not among them."""
@@ -127,10 +124,11 @@ class Registry:
         self._remembered[key] = now
         return now
 
-    def _load_skills(self) -> _Skills:
+    def _load_skills(self) -> _Loaded[Skill]:
         if self._skills is not None:
             return self._skills
-        loaded = _Skills(Namespace("skill"), {}, [], [])
+        loaded: _Loaded[Skill] = _Loaded("skill")
+        self._manifest, self._sides = {}, []
         teams = self._declared_teams()
         plugin_roots, diagnostics = self._plugin_roots(("skills", "commands"))
         loaded.diagnostics.extend(diagnostics)
@@ -139,19 +137,31 @@ class Registry:
         for root in sorted(roots, key=lambda root: (root.rank[0], root.kind == "commands", root.rank)):
             scan = self._scan(root, teams if root.kind == "skills" else frozenset()).scan
             loaded.diagnostics.extend(scan.diagnostics)
-            loaded.sides.extend((root, side) for side in scan.sides)
+            self._sides.extend((root, side) for side in scan.sides)
             skills = scan.skills
-            if root.kind == "skills":
+            if root.kind == "skills" and os.path.isfile(os.path.join(root.path, "manifest.json")):
+                from kitbag.library.manifest import apply_manifest
+
                 skills, entries = apply_manifest(root, skills, loaded.diagnostics)
-                loaded.manifest.update(entries)
+                self._manifest.update(entries)
             loaded.names.add_all(skills)
         self._skills = loaded
         return loaded
 
+    def _team_files(self) -> list[tuple[Root, Side]]:
+        self._load_skills()
+        return self._sides
+
     def _declared_teams(self) -> frozenset[str]:
         """Teams that have a personas folder of their own name, though their skills folder has no mark."""
+        roots = self.roots("personas")
+        if not roots:
+            return frozenset()
+        from kitbag.library.item_files import persona_files
+        from kitbag.library.personas import read_persona
+
         teams: set[str] = set()
-        for root in self.roots("personas"):
+        for root in roots:
             for path, team in persona_files(root):
                 if team:
                     teams.add(team)
@@ -159,18 +169,19 @@ class Registry:
                     teams.add(persona.team)
         return frozenset(teams)
 
-    def _load_agents(self) -> _Agents:
+    def _load_agents(self) -> "_Loaded[Agent]":
         if self._agents is not None:
             return self._agents
         from kitbag.library.agents import read_agent
+        from kitbag.library.item_files import agent_files
 
-        loaded = _Agents(Namespace("agent"), [])
+        loaded: _Loaded[Agent] = _Loaded("agent")
         plugin_roots, diagnostics = self._plugin_roots(("agents",))
         loaded.diagnostics.extend(diagnostics)
         found: list[tuple[tuple[int, int], str, Root, Side | None]] = []
         for root in [*self.roots("agents"), *plugin_roots]:
             found += [(root.rank, path, root, None) for path in agent_files(root, loaded.diagnostics)]
-        for root, side in self._load_skills().sides:
+        for root, side in self._team_files():
             if side.kind == "subagent":
                 found.append((root.rank, os.path.join(root.path, side.location), root, side))
         for _, path, root, side in sorted(found, key=lambda item: item[:2]):
@@ -183,13 +194,16 @@ class Registry:
         self._agents = loaded
         return loaded
 
-    def _load_personas(self) -> _Personas:
+    def _load_personas(self) -> "_Loaded[Persona]":
         if self._personas is not None:
             return self._personas
-        loaded = _Personas(Namespace("persona"), [])
+        from kitbag.library.item_files import persona_files
+        from kitbag.library.personas import read_persona
+
+        loaded: _Loaded[Persona] = _Loaded("persona")
         found = [
             (root.rank, os.path.join(root.path, side.location), root, side.team)
-            for root, side in self._load_skills().sides
+            for root, side in self._team_files()
             if side.kind == "persona"
         ]
         for root in self.roots("personas"):
@@ -209,10 +223,10 @@ class Registry:
         return self._choose()[0]
 
     @property
-    def persona(self) -> Persona | None:
+    def persona(self) -> "Persona | None":
         return self._choose()[1]
 
-    def _choose(self) -> tuple[str, Persona | None]:
+    def _choose(self) -> "tuple[str, Persona | None]":
         """Raises NotFoundError for a team or persona that was asked for and does not exist."""
         if self._chosen is None:
             if any(self._wanted):
@@ -221,7 +235,7 @@ class Registry:
                 self._chosen = self._default_choice()
         return self._chosen
 
-    def _default_choice(self) -> tuple[str, Persona | None]:
+    def _default_choice(self) -> "tuple[str, Persona | None]":
         """From settings, where a name that does not exist here is a remark and not the end."""
         team, persona = self.settings.get("team"), self.settings.get("persona")
         if not team and not persona:
@@ -233,7 +247,7 @@ class Registry:
             self.settings.diagnostics.append(Diagnostic("warning", "setting", source, 0, error.problem, error.fix))
             return "", None
 
-    def _find_choice(self, team: str, wanted: str) -> tuple[str, Persona | None]:
+    def _find_choice(self, team: str, wanted: str) -> "tuple[str, Persona | None]":
         if wanted:
             persona = self.personas.get(f"{team}/{wanted}" if team and "/" not in wanted else wanted)
             return persona.team or team, persona
@@ -246,14 +260,14 @@ class Registry:
 
     def teams(self) -> list[str]:
         names = {persona.team for persona in self.personas if persona.team}
-        names |= {side.team for _, side in self._load_skills().sides if side.team}
+        names |= {side.team for _, side in self._team_files() if side.team}
         return sorted(names)
 
     def team_prompt(self) -> str:
         """The text of the chosen team's `_team.md`."""
         from kitbag.text.source import SourceError, read_text
 
-        for root, side in self._load_skills().sides:
+        for root, side in self._team_files():
             if side.kind == "team" and side.team.casefold() == self.team.casefold():
                 try:
                     return read_text(os.path.join(root.path, side.location))[0].strip()

@@ -1,10 +1,9 @@
-"""A skill as it is known at start (its head), and the rest of it when somebody asks.
+"""A skill as it is known at start: what its head says to the catalog and the visibility rule.
 
 `read_skill` is the hot path of every scan: it reads the start of one file and keeps only what the
 catalog and the visibility rule need. Used by discover and the registry.
 """
 
-import contextlib
 import os
 from typing import NamedTuple
 
@@ -12,10 +11,10 @@ from kitbag.errors import Diagnostic, Severity
 from kitbag.library.fields import KNOWN_FIELDS
 from kitbag.library.names import MAX_NAME, usable_name
 from kitbag.library.scopes import Root
-from kitbag.text.frontmatter import Head, field_line, first_paragraph, read_body, read_head
+from kitbag.text.frontmatter import Head, field_line, first_paragraph, read_head
 from kitbag.text.hidden import code_points, find_hidden, remove_hidden
 from kitbag.text.plain_head import Metadata, Value
-from kitbag.text.source import Problem, SourceError, Stamp
+from kitbag.text.source import Problem, SourceError
 
 NO_MODEL, NO_USER, COMMAND, FLAT, REQUIRED, HAS_PATHS, NO_DESCRIPTION = (1 << bit for bit in range(7))
 
@@ -96,10 +95,10 @@ def read_skill(
         root, location, hash(stamp), stamp[1], name, full_name, description, when, hint, flags, team, group,
         string_list(metadata["subagents"]) if "subagents" in metadata else (),
     )  # fmt: skip
-    return skill, [_diagnostic(path, problem) for problem in problems]
+    return skill, [diagnostic(path, problem) for problem in problems]
 
 
-def _diagnostic(path: str, problem: Problem) -> Diagnostic:
+def diagnostic(path: str, problem: Problem) -> Diagnostic:
     severity: Severity = (
         "error" if problem.severity == "error" else "warning" if problem.severity == "warning" else "info"
     )
@@ -129,7 +128,7 @@ def _name(written: Value | None, fallback: str, flags: int, problems: list[Probl
 
 
 def _description(head: Head, flags: int, problems: list[Problem]) -> tuple[str, int]:
-    description = _text(head.metadata, "description")
+    description = text_of(head.metadata, "description")
     if description:
         return _visible(description, "description", problems), flags
     paragraph = first_paragraph(head.opening)
@@ -189,7 +188,7 @@ def boolean(metadata: Metadata, key: str, default: bool, problems: list[Problem]
     return default
 
 
-def _text(metadata: Metadata, key: str) -> str:
+def text_of(metadata: Metadata, key: str) -> str:
     value = metadata.get(key)
     if value is None:
         return ""
@@ -198,7 +197,7 @@ def _text(metadata: Metadata, key: str) -> str:
 
 def _extras(metadata: Metadata, problems: list[Problem]) -> tuple[str, str]:
     """When to use it and the hint for its arguments, which few have."""
-    when = next((text for key in _WHEN if (text := _text(metadata, key))), "")
+    when = next((text for key in _WHEN if (text := text_of(metadata, key))), "")
     hint = next((value for key in _HINT if (value := metadata.get(key))), "")
     return _visible(when, _WHEN[0], problems), _visible(_hint(hint), _HINT[0], problems)
 
@@ -227,106 +226,3 @@ def string_list(value: Value | None) -> tuple[str, ...]:
     if isinstance(value, list):
         return tuple(text for item in value if (text := as_text(item).strip()))
     return ()
-
-
-class Details(NamedTuple):
-    """The whole head, read on demand."""
-
-    metadata: Metadata
-    display_name: str
-    version: str
-    tags: tuple[str, ...]
-    triggers: tuple[str, ...]
-    requires: tuple[str, ...]
-    problems: tuple[Diagnostic, ...]
-
-
-def read_details(skill: Skill) -> Details:
-    try:
-        _, head = read_head(skill.path, KNOWN_FIELDS)
-    except SourceError as error:
-        gone = Diagnostic("error", error.code, skill.path, 0, error.problem, error.fix)
-        return Details({}, skill.name, "", (), (), (), (gone,))
-    metadata = head.metadata
-    triggers = metadata.get("triggers", metadata.get("trigger"))
-    return Details(
-        metadata,
-        _text(metadata, "display_name") or _text(metadata, "display-name") or skill.name,
-        _text(metadata, "version"),
-        string_list(metadata.get("tags")),
-        string_list(triggers),
-        string_list(metadata.get("requires")),
-        tuple(_diagnostic(skill.path, problem) for problem in head.problems),
-    )
-
-
-class SkillBody(NamedTuple):
-    text: str
-    first_line: int
-    stamp: Stamp
-    problems: tuple[Diagnostic, ...]
-
-
-def read_skill_body(skill: Skill) -> SkillBody:
-    """The instructions without the head, outer blank lines removed; read from disk each time."""
-    try:
-        text, line, stamp, problems = read_body(skill.path)
-    except SourceError as error:
-        gone = Diagnostic("error", error.code, skill.path, 0, error.problem, error.fix)
-        return SkillBody("", 0, (0, 0, 0, 0), (gone,))
-    stripped = text.lstrip("\n")
-    line += len(text) - len(stripped)
-    return SkillBody(stripped.rstrip(), line, stamp, tuple(_diagnostic(skill.path, p) for p in problems))
-
-
-class Resource(NamedTuple):
-    """A file of the skill beside SKILL.md: level 2."""
-
-    path: str
-    """Relative to the skill's directory."""
-    group: str
-    """scripts, references, assets, or other."""
-    size: int
-
-
-RESOURCE_LIMIT = 500
-_SKIPPED_FOLDERS = frozenset((".git", "node_modules", "__pycache__", ".venv", "venv"))
-
-
-def list_resources(skill: Skill, limit: int = RESOURCE_LIMIT) -> tuple[list[Resource], bool]:
-    """Sorted, without following links out of the skill; True when there was more than `limit` allows."""
-    if skill.flags & (FLAT | COMMAND):
-        return [], False
-    found: list[Resource] = []
-    pending = [""]
-    looked_into = 0
-    while pending:
-        if looked_into > limit or len(found) > limit:
-            found.sort()
-            return found[:limit], True
-        looked_into += 1
-        folder = pending.pop()
-        with contextlib.suppress(OSError):
-            pending += _resources_in(skill, folder, limit, found)
-    found.sort()
-    return found[:limit], len(found) > limit
-
-
-def _resources_in(skill: Skill, folder: str, limit: int, found: list[Resource]) -> list[str]:
-    """Adds the files of one folder and answers the folders in it, the first `limit` of each by name."""
-    import heapq
-
-    with os.scandir(os.path.join(skill.directory, folder)) as entries:
-        listed = heapq.nsmallest(limit + 2, entries, key=lambda entry: entry.name)
-    below: list[str] = []
-    for entry in listed:
-        relative = f"{folder}/{entry.name}" if folder else entry.name
-        if entry.is_dir(follow_symlinks=False):
-            if entry.name not in _SKIPPED_FOLDERS and not entry.name.startswith(".") and relative.count("/") < 6:
-                below.append(relative)
-        elif entry.is_file(follow_symlinks=False) and relative != os.path.basename(skill.location):
-            top = relative.split("/", 1)[0] if "/" in relative else ""
-            group = top if top in ("scripts", "references", "assets") else "other"
-            with contextlib.suppress(OSError):
-                found.append(Resource(relative, group, entry.stat(follow_symlinks=False).st_size))
-    return below

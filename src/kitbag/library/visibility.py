@@ -5,12 +5,16 @@ the chosen team and persona, and the agent that asks. Used by the registry; pure
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from kitbag.library.names import key_of
-from kitbag.library.personas import Persona
 from kitbag.library.skills import NO_MODEL, NO_USER, Skill
 from kitbag.settings import Sourced, State
+
+if TYPE_CHECKING:
+    from kitbag.library.agents import Agent
+    from kitbag.library.personas import Persona
+    from kitbag.library.tool_names import ToolAccess
 
 
 class Verdict(NamedTuple):
@@ -43,19 +47,13 @@ def _closed(state: State, reason: str) -> Verdict:
     return Verdict(False, False, False, False, False, False, state, reason)
 
 
-class ToolList(Protocol):
-    @property
-    def specifiers(self) -> tuple[str, ...]: ...
-    def allows(self, tool: str) -> bool: ...
-
-
 class View(NamedTuple):
     """Who looks: chosen once a session."""
 
     team: str = ""
-    persona: Persona | None = None
+    persona: "Persona | None" = None
     states: "dict[str, Sourced]" = {}  # noqa: RUF012 - never changed
-    agent_tools: ToolList | None = None
+    agent_tools: "ToolAccess | None" = None
     """The tools of the subagent that asks; None for the main loop."""
 
 
@@ -83,7 +81,7 @@ def judge_skill(skill: Skill, view: View) -> Verdict:
     return verdict
 
 
-def _closed_to_agent(skill: Skill, tools: ToolList | None) -> str:
+def _closed_to_agent(skill: Skill, tools: "ToolAccess | None") -> str:
     """Why the agent that asks may not load it. `Skill(name)` in its tools opens that one alone."""
     if tools is None:
         return ""
@@ -101,7 +99,7 @@ def judge_skills(skills: "Iterable[Skill]", view: View) -> "list[tuple[Skill, Ve
     return [(skill, judge_skill(skill, view) if skill.flags or skill.team else OPEN) for skill in skills]
 
 
-def judge_agent(agent: "AgentLike", view: View, named_by_skills: frozenset[str] = frozenset()) -> Verdict:
+def judge_agent(agent: "Agent", view: View, named_by_skills: frozenset[str] = frozenset()) -> Verdict:
     """`named_by_skills`: agents that a visible skill lists under `subagents:`, in lower case."""
     state, source = _state(agent.full_name, view)
     if state == "off":
@@ -123,25 +121,6 @@ def judge_agent(agent: "AgentLike", view: View, named_by_skills: frozenset[str] 
     if not agent.user_invocable:
         verdict = verdict._replace(user=False)
     return verdict
-
-
-class AgentLike(Protocol):
-    @property
-    def name(self) -> str: ...
-    @property
-    def full_name(self) -> str: ...
-    @property
-    def team(self) -> str: ...
-    @property
-    def persona(self) -> str: ...
-    @property
-    def disabled(self) -> bool: ...
-    @property
-    def hidden(self) -> bool: ...
-    @property
-    def model_invocable(self) -> bool: ...
-    @property
-    def user_invocable(self) -> bool: ...
 
 
 def _state(full_name: str, view: View) -> tuple[State, str]:
@@ -178,13 +157,13 @@ def _in_team(skill: Skill, view: View, verdict: Verdict) -> Verdict:
     return _closed(verdict.state, f"belongs to {skill.group}, not to {persona.name}")
 
 
-def named(item: "Skill | AgentLike", names: tuple[str, ...]) -> bool:
+def named(item: "Skill | Agent", names: tuple[str, ...]) -> bool:
     """One of the names is the item's own or its full one."""
     wanted = (key_of(item.name), key_of(item.full_name))
     return any(key_of(name) in wanted for name in names)
 
 
-def _agent_in_team(agent: AgentLike, view: View, named_by_skills: frozenset[str]) -> bool:
+def _agent_in_team(agent: "Agent", view: View, named_by_skills: frozenset[str]) -> bool:
     persona = view.persona
     if not view.team:
         return persona is not None and named(agent, persona.subagents or ())

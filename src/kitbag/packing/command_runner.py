@@ -174,11 +174,16 @@ def _drain(pipe: int, output: "_Output") -> None:
 def _kill_survivors(mark: bytes) -> None:
     """Whatever carries our mark, also in a session of its own, until there is nothing more."""
     deadline = time.monotonic() + _SURVIVOR_SECONDS
-    while (alive := _marked(mark)) and time.monotonic() < deadline:
+    quiet = 0
+    while quiet < 2 and time.monotonic() < deadline:
+        alive = _marked(mark)
         for pid in alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
-        time.sleep(0.002)
+        # Looked at twice: a process shows no environment for the moment in which it becomes another program.
+        quiet = 0 if alive else quiet + 1
+        if quiet < 2:
+            time.sleep(0.002)
 
 
 def _marked(mark: bytes) -> list[int]:

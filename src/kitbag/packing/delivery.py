@@ -7,7 +7,8 @@ import re
 from typing import NamedTuple
 
 from kitbag.errors import Diagnostic
-from kitbag.library.skills import Resource, Skill, list_resources, read_skill_body
+from kitbag.library.skill_files import Resource, list_resources, read_skill_body
+from kitbag.library.skills import Skill
 from kitbag.text.hidden import code_points, find_hidden, one_line, reveal_hidden
 
 MOST_FILES_NAMED = 40

@@ -10,7 +10,8 @@ from kitbag.errors import Diagnostic, InvalidError, KitbagError
 from kitbag.library.names import slug
 from kitbag.library.registry import Registry
 from kitbag.library.router import search
-from kitbag.library.skills import Details, Skill, read_details
+from kitbag.library.skill_files import Details, read_details
+from kitbag.library.skills import Skill
 from kitbag.packing.tasks_in import Task
 
 FALLBACK = "task-executor"

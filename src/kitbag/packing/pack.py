@@ -13,7 +13,8 @@ from kitbag.errors import Diagnostic, InvalidError
 from kitbag.ledger import Entry, Ledger, kept
 from kitbag.library.agents import Agent
 from kitbag.library.registry import Registry
-from kitbag.library.skills import Details, Skill, list_resources
+from kitbag.library.skill_files import Details, list_resources
+from kitbag.library.skills import Skill
 from kitbag.packing.delivery import replace_path_variables
 from kitbag.packing.dispatch import Dispatch, Selected, check_model, select_skills
 from kitbag.packing.fit import MINIMAL_LINES, Budgets, OverBudgetError, Part, SkillPiece, fit

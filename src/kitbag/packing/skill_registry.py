@@ -13,7 +13,8 @@ from kitbag.errors import Diagnostic, InvalidError, KitbagError, NotFoundError
 from kitbag.library.names import key_of
 from kitbag.library.registry import Change, Registry
 from kitbag.library.scopes import Places, find_places
-from kitbag.library.skills import Details, Skill, read_details
+from kitbag.library.skill_files import Details, read_details
+from kitbag.library.skills import Skill
 from kitbag.packing.catalog import DEFAULT_WINDOW, Catalog, Format, budget_of, render_agents, render_skills
 from kitbag.packing.delivery import deliver
 from kitbag.text.source import Stamp, stamp_of

@@ -18,7 +18,7 @@ _CHUNK = 4096
 _BEFORE_HEAD = b"\xef\xbb\xbf\xff\xfe \t\r\n\0"
 _CLOSED = re.compile(rb"[\r\n]-{3,}[ \t]*[\r\n]")
 _KEY_LINE = re.compile(r"([A-Za-z_][\w-]*):(?=\s|$)")
-_BLOCK_MARK = re.compile(r"[|>][-+0-9]*[ \t]*\n")
+_BLOCK_MARK = r"[|>][-+0-9]*[ \t]*\n"
 _SPEAKERS = frozenset(("user", "assistant", "human", "system", "context", "commentary", "example", "examples", "note"))
 _PROSE_FIELDS = frozenset(
     ("description", "when_to_use", "when-to-use", "whenToUse", "prompt", "system", "instructions")
@@ -273,7 +273,7 @@ def _piece(key: str, lines: list[str]) -> Metadata:
 def _raw(text: str) -> str:
     """What a person meant by a value that YAML can't read."""
     raw = "\n".join(line for line in text.split("\n") if line[:2] not in ("#", "# ")).strip()
-    if _BLOCK_MARK.match(raw):
+    if re.match(_BLOCK_MARK, raw):
         import textwrap
 
         raw = textwrap.dedent(raw.partition("\n")[2]).strip()
@@ -310,7 +310,7 @@ def line_of(head: str, key: str, first_line: int = 2) -> int:
     return max(first_line - 1, 1)
 
 
-_NOT_PROSE = re.compile(r"\s*(#{1,6}(\s|$)|```|~~~|<!--|!\[|\[!\[|-{3,}\s*$|={3,}\s*$|\||>\s*$)")
+_NOT_PROSE = r"\s*(#{1,6}(\s|$)|```|~~~|<!--|!\[|\[!\[|-{3,}\s*$|={3,}\s*$|\||>\s*$)"
 
 
 def first_paragraph(body: str, limit: int = 1024) -> str:
@@ -329,7 +329,7 @@ def first_paragraph(body: str, limit: int = 1024) -> str:
             text = ""
         elif text.startswith("<!--") and "-->" not in text:
             fence = "-->"
-        if not text or _NOT_PROSE.match(line):
+        if not text or re.match(_NOT_PROSE, line):
             if words:
                 break
             if text.startswith("#") and not heading:

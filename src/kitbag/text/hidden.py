@@ -5,24 +5,22 @@ emoji with their joiners and selectors, and right-to-left text with its marks ar
 """
 
 import re
-import unicodedata
 
-_SUSPECT = re.compile(
+# Patterns are compiled when a text first calls for them: plain text never does, and most text is plain.
+_SUSPECT = (
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e"
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
     "\ud800-\udfff]"
 )
 _VIRAMA = 9
 """The combining class of the sign that takes a letter's vowel away."""
-_FLAG_TAGS = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f")
-_RIGHT_TO_LEFT = re.compile(
-    "[\u0590-\u061b\u061d-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
-)
+_FLAG_TAGS = "\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{3,6}\U000e007f"
+_RIGHT_TO_LEFT = "[\u0590-\u061b\u061d-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"
 # Scripts whose letters join, and the pictures that are joined into one: only these call for a joiner.
-_JOINED = re.compile("[\u0600-\u1cff\u20e3\u2190-\u2bff\ua800-\uabff\ufb50-\ufdff\ufe70-\ufefc\U00010a00-\U0001ffff]")
+_JOINED = "[\u0600-\u1cff\u20e3\u2190-\u2bff\ua800-\uabff\ufb50-\ufdff\ufe70-\ufefc\U00010a00-\U0001ffff]"
 # Letters that have a picture's or a variant's form: the information sign, Myanmar.
-_VARIED = re.compile("[\u1000-\u109f\u2139\u24c2]")
-_TERMINAL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_VARIED = "[\u1000-\u109f\u2139\u24c2]"
+_TERMINAL = "[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 
 
 def find_hidden(text: str) -> list[tuple[int, int]]:
@@ -31,11 +29,11 @@ def find_hidden(text: str) -> list[tuple[int, int]]:
         return []
     allowed: set[int] = set()
     if "\U0001f3f4" in text:
-        for flag in _FLAG_TAGS.finditer(text):
+        for flag in re.finditer(_FLAG_TAGS, text):
             allowed.update(range(flag.start(), flag.end()))
     return [
         (match.start(), ord(match[0]))
-        for match in _SUSPECT.finditer(text)
+        for match in re.finditer(_SUSPECT, text)
         if match.start() not in allowed and not _belongs(text, match.start())
     ]
 
@@ -48,13 +46,13 @@ def _belongs(text: str, at: int) -> bool:
     if char in "\u200c\u200d":
         return _joins(text, at, before, after)
     if char in "\u200e\u200f\u061c":
-        return _RIGHT_TO_LEFT.search(text) is not None
+        return re.search(_RIGHT_TO_LEFT, text) is not None
     if char in "\u115f\u1160":  # what stands for a missing part of a Korean syllable
         return "\u1100" <= before < "\u115f" or "\u1160" < after <= "\u11ff"
-    if not before or _SUSPECT.match(before):
+    if not before or re.match(_SUSPECT, before):
         return False
     if "\ufe00" <= char <= "\ufe0f":
-        letter = before.isalpha() and before <= "\u2e7f" and not _VARIED.match(before)
+        letter = before.isalpha() and before <= "\u2e7f" and not re.match(_VARIED, before)
         return not letter and not before.isspace()
     if "\U000e0100" <= char <= "\U000e01ef":
         return "\u3400" <= before <= "\U0003ffff"
@@ -65,12 +63,18 @@ def _joins(text: str, at: int, before: str, after: str) -> bool:
     if before == "\ufe0f":
         return _belongs(text, at - 1) and _is_joined(after)
     # At the end of a word a joiner still shapes an Arabic letter, or one that has lost its vowel.
-    ends_word = "\u0600" <= before <= "\u06ff" or unicodedata.combining(before or " ") == _VIRAMA
-    return _is_joined(before) and (_is_joined(after) or (ends_word and not _SUSPECT.match(after)))
+    ends_word = "\u0600" <= before <= "\u06ff" or _combining(before or " ") == _VIRAMA
+    return _is_joined(before) and (_is_joined(after) or (ends_word and not re.match(_SUSPECT, after)))
+
+
+def _combining(char: str) -> int:
+    import unicodedata
+
+    return unicodedata.combining(char)
 
 
 def _is_joined(char: str) -> bool:
-    return _JOINED.match(char) is not None and not _SUSPECT.match(char)
+    return re.match(_JOINED, char) is not None and not re.match(_SUSPECT, char)
 
 
 def code_points(found: list[tuple[int, int]], most: int = 6) -> str:
@@ -103,7 +107,7 @@ def for_terminal(text: str) -> str:
     """Safe to print: control characters as `\\x1b`, hidden ones as `[U+200B]`; tabs and newlines stay."""
     if text.isascii() and text.isprintable():
         return text
-    visible = _TERMINAL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+    visible = re.sub(_TERMINAL, lambda match: f"\\x{ord(match[0]):02x}", text)
     return reveal_hidden(visible).encode("utf-8", "backslashreplace").decode()
 
 

@@ -154,7 +154,7 @@ class _Scan:
             elif not self._plain_item(at, line):
                 self._line(at, line.expandtabs(4) if "\t" in line else line)
         if self._leaf == _FENCE:
-            end = len(self.lines) - (not self.lines[-1])
+            end = len(self.lines) - (not self.lines[-1].strip(" \t"))
             self.fences.append(Fence(self._leaf_at, end, False, self._closing))
 
     def _plain_item(self, at: int, line: str) -> bool:
@@ -252,9 +252,8 @@ class _Scan:
             self._close(depth, at)
             if not self._stack:
                 self.headings.append((found.end(1), at, at + 1, _atx_title(self.lines[at])))
-        elif first in "=-" and continues and not text.rstrip(" ").strip(first):
-            if not self._setext(at, 1 if first == "=" else 2):
-                return True
+        elif first in "=-" and continues and not text.rstrip(" ").strip(first) and self._setext(at, 1 + (first == "-")):
+            pass
         elif first in "-*_" and text.count(first) > 2 and not text.replace(" ", "").strip(first):
             self._close(depth, at)
         elif first in "`~" and (found := _OPENING_FENCE.match(text)):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kitbag.text.sections import Fence, Section, find_fences, parse_sections
+from kitbag.text.tokens import estimate_tokens
 
 MARKER = "... [truncated for context budget]"
 SHORT_OPENING = 200
@@ -39,7 +40,7 @@ class _Span(NamedTuple):
     reason: str
 
 
-def first_lines(body: str, lines: int = 50, *, count: Count) -> Truncated:
+def first_lines(body: str, lines: int = 50, count: Count = estimate_tokens) -> Truncated:
     """The first lines; where they would end inside a fence, it is left out or closed."""
     whole = Truncated(body, count(body), ())
     text = _without_end_marker(body)
@@ -123,10 +124,11 @@ def _less(text: str, spans: list[_Span], max_tokens: int, count: Count) -> _Span
     first = text.count("\n", 0, span.start)
     inside = {line for fence in find_fences(text) for line in range(fence.first + 1, fence.end)}
     starts = [span.start]
+    start = span.start
     for at, line in enumerate(text[span.start : span.end].split("\n")[:-1], first + 1):
-        starts.append(starts[-1] + len(line) + 1)
-        if at in inside:
-            starts[-2:] = [starts[-1]]
+        start += len(line) + 1
+        if at not in inside:
+            starts.append(start)
     low, high = 0, len(starts)
     while high - low > 1:
         middle = (low + high) // 2

@@ -1,0 +1,118 @@
+"""The rest of a skill, read when somebody asks: its whole head, its instructions, the files beside it.
+
+Nothing here is kept between calls. Used by packing and by the commands that inspect a skill.
+"""
+
+import contextlib
+import os
+from typing import NamedTuple
+
+from kitbag.errors import Diagnostic
+from kitbag.library.fields import KNOWN_FIELDS
+from kitbag.library.skills import COMMAND, FLAT, Skill, diagnostic, string_list, text_of
+from kitbag.text.frontmatter import read_body, read_head
+from kitbag.text.plain_head import Metadata
+from kitbag.text.source import SourceError, Stamp
+
+
+class Details(NamedTuple):
+    """The whole head, read on demand."""
+
+    metadata: Metadata
+    display_name: str
+    version: str
+    tags: tuple[str, ...]
+    triggers: tuple[str, ...]
+    requires: tuple[str, ...]
+    problems: tuple[Diagnostic, ...]
+
+
+def read_details(skill: Skill) -> Details:
+    try:
+        _, head = read_head(skill.path, KNOWN_FIELDS)
+    except SourceError as error:
+        gone = Diagnostic("error", error.code, skill.path, 0, error.problem, error.fix)
+        return Details({}, skill.name, "", (), (), (), (gone,))
+    metadata = head.metadata
+    triggers = metadata.get("triggers", metadata.get("trigger"))
+    return Details(
+        metadata,
+        text_of(metadata, "display_name") or text_of(metadata, "display-name") or skill.name,
+        text_of(metadata, "version"),
+        string_list(metadata.get("tags")),
+        string_list(triggers),
+        string_list(metadata.get("requires")),
+        tuple(diagnostic(skill.path, problem) for problem in head.problems),
+    )
+
+
+class SkillBody(NamedTuple):
+    text: str
+    first_line: int
+    stamp: Stamp
+    problems: tuple[Diagnostic, ...]
+
+
+def read_skill_body(skill: Skill) -> SkillBody:
+    """The instructions without the head, outer blank lines removed; read from disk each time."""
+    try:
+        text, line, stamp, problems = read_body(skill.path)
+    except SourceError as error:
+        gone = Diagnostic("error", error.code, skill.path, 0, error.problem, error.fix)
+        return SkillBody("", 0, (0, 0, 0, 0), (gone,))
+    stripped = text.lstrip("\n")
+    line += len(text) - len(stripped)
+    return SkillBody(stripped.rstrip(), line, stamp, tuple(diagnostic(skill.path, p) for p in problems))
+
+
+class Resource(NamedTuple):
+    """A file of the skill beside SKILL.md: level 2."""
+
+    path: str
+    """Relative to the skill's directory."""
+    group: str
+    """scripts, references, assets, or other."""
+    size: int
+
+
+RESOURCE_LIMIT = 500
+_SKIPPED_FOLDERS = frozenset((".git", "node_modules", "__pycache__", ".venv", "venv"))
+
+
+def list_resources(skill: Skill, limit: int = RESOURCE_LIMIT) -> tuple[list[Resource], bool]:
+    """Sorted, without following links out of the skill; True when there was more than `limit` allows."""
+    if skill.flags & (FLAT | COMMAND):
+        return [], False
+    found: list[Resource] = []
+    pending = [""]
+    looked_into = 0
+    while pending:
+        if looked_into > limit or len(found) > limit:
+            found.sort()
+            return found[:limit], True
+        looked_into += 1
+        folder = pending.pop()
+        with contextlib.suppress(OSError):
+            pending += _resources_in(skill, folder, limit, found)
+    found.sort()
+    return found[:limit], len(found) > limit
+
+
+def _resources_in(skill: Skill, folder: str, limit: int, found: list[Resource]) -> list[str]:
+    """Adds the files of one folder and answers the folders in it, the first `limit` of each by name."""
+    import heapq
+
+    with os.scandir(os.path.join(skill.directory, folder)) as entries:
+        listed = heapq.nsmallest(limit + 2, entries, key=lambda entry: entry.name)
+    below: list[str] = []
+    for entry in listed:
+        relative = f"{folder}/{entry.name}" if folder else entry.name
+        if entry.is_dir(follow_symlinks=False):
+            if entry.name not in _SKIPPED_FOLDERS and not entry.name.startswith(".") and relative.count("/") < 6:
+                below.append(relative)
+        elif entry.is_file(follow_symlinks=False) and relative != os.path.basename(skill.location):
+            top = relative.split("/", 1)[0] if "/" in relative else ""
+            group = top if top in ("scripts", "references", "assets") else "other"
+            with contextlib.suppress(OSError):
+                found.append(Resource(relative, group, entry.stat(follow_symlinks=False).st_size))
+    return below
