@@ -102,8 +102,8 @@ def test_the_bytes_of_the_ledger_are_the_payload(world: World) -> None:
         ({"depends": ["a", "b", "c"]}, (), "standard", "nothing"),
         ({"type": "epic"}, ("--context-used", "71000"), "minimal", "71%"),
         ({"type": "epic", "size": "small"}, (), "minimal", "small"),
-        ({"type": "epic"}, ("--available-context", "3000"), "standard", "under 3,000"),
-        ({"type": "epic"}, ("--available-context", "1200"), "minimal", "under 800"),
+        ({"type": "epic"}, ("--available-context", "6999"), "standard", "2,999 tokens"),
+        ({"type": "epic"}, ("--available-context", "4799"), "minimal", "799 tokens"),
         ({"type": "epic"}, ("--strategy", "minimal"), "minimal", "asked for"),
     ],
 )

@@ -1,7 +1,7 @@
 """`kitbag pack`: a task becomes the context of a subagent."""
 
 import sys
-from typing import Any, cast
+from typing import Any
 
 import click
 
@@ -137,7 +137,7 @@ def ledger_table(ledger: Ledger) -> None:
                 f"{entry.tokens_cut:,}" if entry.tokens_cut else "",
                 entry.status,
                 output.short_path(entry.source),
-                cast(str, entry.reason),
+                entry.reason,
             )
             for entry in ledger.entries
         ],

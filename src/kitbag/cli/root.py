@@ -10,6 +10,7 @@ _COMMANDS = {
     "agents": ("kitbag.cli.agents", "List, inspect and switch agents."),
     "personas": ("kitbag.cli.personas", "List and inspect personas."),
     "plugins": ("kitbag.cli.plugins", "Install, list, switch and remove plugins."),
+    "pack": ("kitbag.cli.pack", "Turn a task into a subagent's context, inside a budget."),
     "config": ("kitbag.cli.config", "Read and change settings."),
     "doctor": ("kitbag.cli.doctor", "Tell everything that is wrong with your files, and how to fix it."),
 }
@@ -22,6 +23,8 @@ Exit codes:
   4    nothing has that name
   5    several things have that name
   6    found, but it can't be used
+  10   over budget after everything that may be cut (pack)
+  13   the workspace is not trusted (pack)
   130  interrupted
 """
 

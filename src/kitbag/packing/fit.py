@@ -10,7 +10,7 @@ from typing import NamedTuple
 from kitbag.errors import KitbagError
 from kitbag.ledger import Entry, Status
 from kitbag.library.skills import Skill
-from kitbag.text.truncate import MARKER, essential, first_lines, truncate_lines, truncate_sections
+from kitbag.text.truncate import essential, first_lines, truncate_body, truncate_sections
 
 MINIMAL_LINES = 50
 Count = Callable[[str], int]
@@ -117,13 +117,10 @@ class SkillPiece:
             self.main.become(self._with(done.text), f"{reason}: {titles}")
 
     def cut_lines(self, allowed: int, reason: str) -> None:
-        room = max(allowed - self._count(self._with("")) - 1, 0)
-        floor = essential(self.body, self._count).text.strip("\n")
-        source = truncate_sections(self.body, room, self._count).text
-        text = truncate_lines(source, room, self._count).text
-        if any(block.strip() and block.strip() not in text for block in floor.split("\n\n")):
-            text = f"{floor}\n\n{MARKER}" if floor else MARKER
-        self.main.become(self._with(text), reason)
+        room = max(allowed - self._count(self._with("")), 0)
+        done = truncate_body(self.body, room, self._count)
+        if done.cuts:
+            self.main.become(self._with(done.text), reason)
 
     def shrink_to_cap(self) -> None:
         """`token_budget` in the manifest or the head caps one skill."""

@@ -13,6 +13,7 @@ from kitbag.errors import Diagnostic, InvalidError
 from kitbag.ledger import Entry, Ledger, kept
 from kitbag.library.agents import Agent
 from kitbag.library.registry import Registry
+from kitbag.library.scopes import Scope
 from kitbag.library.skill_files import Details, list_resources
 from kitbag.library.skills import Skill
 from kitbag.packing.delivery import replace_path_variables
@@ -140,7 +141,7 @@ class Packer:
         selected, found = select_skills(task, self.dispatch, options.skills)
         warnings += found
         available = self.budgets.total if options.available is None else options.available
-        overhead = protocol.tokens + task_entry.tokens
+        overhead = self.budgets.protocol + self.budgets.task
         choice = choose_strategy(task, len(selected), available, options.used, overhead, options.strategy)
         already = {skill.full_name for skill in preloads.skills}
         pieces = [
@@ -183,12 +184,12 @@ class Packer:
         return kept("task", task.source, text, self.counter.count, "project")
 
     def _resolved(
-        self, text: str, path: str, scope: str, line: int, values: Mapping[str, str], warnings: list[Diagnostic],
+        self, text: str, path: str, scope: Scope, line: int, values: Mapping[str, str], warnings: list[Diagnostic],
         base: str = "", root: str = "",
     ) -> str:  # fmt: skip
         workspace = self.registry.places.project
         source = Source(text, path, scope, base or workspace, root or workspace, line or 1)
-        done = resolve(source, values, self.policy, self.limits, progress=self.progress)
+        done = resolve(source, values, self.policy, self.limits, workspace=workspace, progress=self.progress)
         warnings += done.warnings
         return done.text
 
@@ -222,7 +223,7 @@ class Packer:
         return piece
 
     def _cap(self, skill: Skill, details: Details) -> int | None:
-        written = details.metadata.get("token_budget")
+        written = details.metadata.get("token_budget", details.metadata.get("token-budget"))
         if isinstance(written, str) and written.isdigit() and int(written) > 0:
             return int(written)
         entry = self.registry.manifest_entry(skill)

@@ -18,7 +18,7 @@ class Choice(NamedTuple):
 def choose_strategy(
     task: Task, skills: int, available: int, used: int, overhead: int, named: Strategy | None = None
 ) -> Choice:
-    """The first rule that applies. `overhead` is what protocol and task take."""
+    """The first rule that applies. `overhead` is what the budgets set aside for protocol and task."""
     if named is not None:
         return Choice(named, "asked for")
     share = used / available if available > 0 else 1.0

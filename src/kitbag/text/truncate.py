@@ -241,6 +241,8 @@ def _spans(body: str, sections: list[Section], places: list[int], stays: set[int
 
 def _without(body: str, spans: list[_Span]) -> str:
     """The text with one marker, a paragraph of its own, for each run of spans."""
+    if not spans:
+        return body
     kept: list[str] = []
     at = 0
     for span in sorted(spans):
@@ -248,10 +250,7 @@ def _without(body: str, spans: list[_Span]) -> str:
         if piece.strip() or not kept:
             kept.append(piece)
         at = max(at, span.end)
-    if body[at:].strip():
-        kept.append(body[at:])
-    elif spans:
-        kept.append("")
+    kept.append(body[at:] if body[at:].strip() else "")
     text = kept[0]
     for piece in kept[1:]:
         text = text.rstrip("\r\n")
