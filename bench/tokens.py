@@ -161,7 +161,8 @@ export async function main(argv = process.argv.slice(2)) {
 
 SHELL = """
 #!/usr/bin/env bash
-# Builds, checks and publishes a release; refuses to publish what was not committed.
+# Builds the packages in dist/, writes a checksum beside each, tags the commit and pushes the tag.
+# Refuses to publish what was not committed. Environment: PYTHON (who builds), REMOTE (default: origin).
 set -euo pipefail
 
 readonly root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -182,8 +183,7 @@ check_tree() {
   if [[ -n "$(git -C "$root" status --porcelain)" ]]; then
     die "there are changes that were not committed"
   fi
-  local branch
-  branch="$(git -C "$root" rev-parse --abbrev-ref HEAD)"
+  local branch="$(git -C "$root" rev-parse --abbrev-ref HEAD)"
   [[ "$branch" == main ]] || die "releases are made from main, not from $branch"
 }
 
@@ -199,18 +199,8 @@ build() {
   done
 }
 
-usage() {
-  cat <<-TEXT
-	release.sh VERSION [--dry-run]
-
-	Builds the packages in dist/, writes a checksum beside each, tags the commit and pushes the tag.
-	Environment: PYTHON (which interpreter builds), RELEASE_REMOTE (default: origin).
-	TEXT
-}
-
 notes() {
-  local last
-  last="$(git describe --tags --abbrev=0 2>/dev/null || true)"
+  local last="$(git describe --tags --abbrev=0 2>/dev/null || true)"
   git log --no-merges --format='- %s (%h)' "${last:+$last..}HEAD" | sed -e 's/^- fix: /- Fixed: /' | sort -u
 }
 
@@ -218,10 +208,7 @@ main() {
   require git python3 awk sha256sum
   cd "$root"
   check_tree
-  case "$version" in
-    [0-9]*.[0-9]*.[0-9]*) ;;
-    *) die "not a version: $version" ;;
-  esac
+  [[ "$version" =~ ^[0-9]+\\.[0-9]+\\.[0-9]+$ ]] || die "not a version: $version (write it as 1.2.3)"
   grep -q "^## $version" CHANGELOG.md || die "CHANGELOG.md says nothing about $version"
   build
   if $dry_run; then
@@ -229,7 +216,7 @@ main() {
     return 0
   fi
   git tag -a "v$version" -m "Release $version"
-  git push origin "v$version"
+  git push "${REMOTE:-origin}" "v$version" || die "the tag exists here only: delete it with git tag -d v$version"
   log "published v$version"
 }
 
@@ -361,28 +348,17 @@ def older_counter() -> Callable[[str], int] | None:
 
 def measure() -> list[dict[str, float | str | None]]:
     best = token_counter()
-    exact = best.count if best.exact else None
-    older = older_counter()
+    exact, older = best.count if best.exact else None, older_counter()
     rows: list[dict[str, float | str | None]] = []
     for kind, text in {**library_samples(), **samples()}.items():
         estimate, plain = estimate_tokens(text), round(len(text) / 4)
-        real = exact(text) if exact else None
-        old = older(text) if older else None
-        rows.append(
-            {
-                "kind": kind,
-                "bytes": len(text.encode()),
-                "exact": real,
-                "estimate": estimate,
-                "estimate_error": real and 100 * (estimate / real - 1),
-                "chars_4": plain,
-                "chars_4_error": real and 100 * (plain / real - 1),
-                "estimate_mb_s": speed(estimate_tokens, text),
-                "exact_mb_s": exact and speed(exact, text),
-                "cl100k": old,
-                "cl100k_error": old and 100 * (estimate / old - 1),
-            }
-        )
+        real, old = exact and exact(text), older and older(text)
+        row: dict[str, float | str | None] = {"kind": kind, "bytes": len(text.encode()), "exact": real, "cl100k": old}
+        row |= {"estimate": estimate, "estimate_error": real and 100 * (estimate / real - 1)}
+        row |= {"chars_4": plain, "chars_4_error": real and 100 * (plain / real - 1)}
+        row |= {"estimate_mb_s": speed(estimate_tokens, text), "exact_mb_s": exact and speed(exact, text)}
+        row |= {"cl100k_error": old and 100 * (estimate / old - 1)}
+        rows.append(row)
     return rows
 
 

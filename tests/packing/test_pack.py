@@ -4,13 +4,17 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from conftest import TEST_TIMEOUT, World
-from kitbag.packing.fit import Budgets
+from kitbag.packing.fit import Budgets, OverBudgetError
 from kitbag.packing.pack import Packer, PackOptions, pack
-from kitbag.packing.tasks_in import load_task
+from kitbag.packing.references import RefusedError
+from kitbag.packing.tasks_in import load_task, parse_task
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -299,6 +303,22 @@ def test_a_skill_s_own_token_budget_caps_it(world: World) -> None:
     assert "token_budget" in entry["reason"]
 
 
+def test_budgets_come_from_the_call_then_the_agent_then_settings(world: World) -> None:
+    big_skill(world, "main", 30)
+    world.write(".kitbag/agents/a.md", "---\nname: a\ndescription: d\ntoken-budget: 2000\n---\n")
+    task(world)
+
+    def cost(*options: str) -> int:
+        found = packed(world, "T1", "--skills", "main", *options)
+        return sum(entry["tokens"] for entry in found["ledger"] if entry["kind"] == "skill")
+
+    assert cost() > 5000
+    assert cost("--agent", "a") <= 2000
+    assert cost("--agent", "a", "--budget", "skills=800") <= 800
+    assert world.run("pack", "T1", "--budget", "soup=1").returncode == 2
+    assert world.run("pack", "T1", "--budget", "skills=many").returncode == 2
+
+
 def test_commands_and_environment_need_permission_on_the_command_line(world: World) -> None:
     skill = world.skill(".kitbag/skills", "x", body="Now: !`echo from-a-command`\n\nAnd ${GREETING}.")
     task(world)
@@ -354,6 +374,44 @@ def test_pack_in_python_gives_the_same(world: World) -> None:
     payload = pack("T1", registry=world.registry(), skills=("research",))
     assert payload.text == packed(world, "T1", "--skills", "research")["payload"]
     assert payload.ledger.payload == payload.text
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    bodies=st.lists(st.text(max_size=4000), min_size=1, max_size=3),
+    references=st.lists(st.text(max_size=2000), max_size=3),
+    description=st.text(max_size=1500),
+    strategy=st.sampled_from(["minimal", "standard", "comprehensive", None]),
+    skills_budget=st.integers(100, 4000),
+)
+def test_for_any_texts_the_ledger_is_the_payload_and_the_budget_holds(
+    tmp_path_factory: pytest.TempPathFactory,
+    bodies: list[str],
+    references: list[str],
+    description: str,
+    strategy: Any,
+    skills_budget: int,
+) -> None:
+    world = World(tmp_path_factory.mktemp("world"))
+    for number, body in enumerate(bodies):
+        world.skill(".kitbag/skills", f"s{number}", body=body.replace("\0", ""))
+    for number, text in enumerate(references):
+        world.write(f".kitbag/skills/s0/references/{number}.md", text.encode("utf-8", "replace"))
+    names = tuple(f"s{number}" for number in range(len(bodies)))
+    packer = Packer(world.registry(), budgets=Budgets(skills=skills_budget))
+    one, _ = parse_task(json.dumps({"id": "T1", "description": description}), ".json", "here")
+    try:
+        payload = packer.pack(one, PackOptions(skills=names, strategy=strategy))
+    except (OverBudgetError, RefusedError):
+        return
+    entries = payload.ledger.entries
+    assert "".join(entry.text for entry in entries) == payload.text
+    assert sum(entry.bytes for entry in entries) == len(payload.text.encode("utf-8", "surrogatepass"))
+    assert sum(entry.tokens for entry in entries) == payload.tokens
+    assert sum(entry.tokens for entry in entries if entry.kind in ("skill", "reference")) <= skills_budget
+    for entry in entries:
+        assert (entry.status == "omitted") == (entry.text == "")
+        assert (entry.status == "kept") == (entry.reason == "")
 
 
 def test_a_thousand_packs_do_not_grow(world: World) -> None:

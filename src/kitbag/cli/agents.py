@@ -148,6 +148,7 @@ def _body(agent: Agent) -> str:
 def _show_prompt(registry: Registry, agent: Agent, task: str, explain: bool, as_json: bool) -> None:
     from kitbag.cli.pack import ledger_table
     from kitbag.packing.compose import compose_prompt, environment_here
+    from kitbag.packing.pack import budgets_for, budgets_of
     from kitbag.text.tokens import token_counter
 
     verdict = registry.judge(agent)
@@ -156,7 +157,8 @@ def _show_prompt(registry: Registry, agent: Agent, task: str, explain: bool, as_
     _body(agent)
     counter = token_counter()
     environment = environment_here(registry.places.cwd)
-    made = compose_prompt(agent, registry, counter.count, environment, task, registry.settings.get("budget.skills"))
+    budget = budgets_for(budgets_of(registry.settings), agent, {}).skills
+    made = compose_prompt(agent, registry, counter.count, environment, task, budget)
     if as_json:
         ledger = {"prompt": made.ledger.payload, "tokens": made.ledger.tokens, "token_counter": counter.name}
         warnings = [f"{warning.place}: {warning.problem}" for warning in made.warnings]

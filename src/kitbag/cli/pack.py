@@ -31,6 +31,7 @@ Exit codes: 0 done, 2 usage, 4 no such task, 6 a skill or a reference can't be u
 @click.option("--var", "variables", multiple=True, metavar="K=V", help="A value for {{K}}. May be repeated.")
 @click.option("--available-context", "available", type=click.IntRange(0), help="The subagent's context, in tokens.")
 @click.option("--context-used", "used", type=click.IntRange(0), default=0, help="How much of it is in use already.")
+@click.option("--budget", "budgets", multiple=True, metavar="NAME=N", help="protocol, task, skills, total or fill.")
 @click.option("--children", is_flag=True, help="Pack every child of this epic.")
 @click.option("--agent", "agent_name", metavar="NAME", help="For this agent: its preloaded skills are charged first.")
 @click.option("--model", default="", metavar="NAME", help="Warn about skills that leave this model out.")
@@ -65,10 +66,11 @@ def _pack(task: str, as_json: bool, options: dict[str, Any]) -> None:
         skills=tuple(name.strip() for name in options["names"].split(",") if name.strip()),
         strategy=options["strategy"],
         output=options["kind"],
-        values=_variables(options["variables"]),
+        values=_pairs("--var", options["variables"]),
         available=options["available"],
         used=options["used"],
         model=options["model"],
+        budgets=_numbers(_pairs("--budget", options["budgets"])),
         agent=registry.find_agent(options["agent_name"]) if options["agent_name"] else None,
     )
     loaded, warnings = load_task(task, packer.source())
@@ -100,14 +102,21 @@ def _pack(task: str, as_json: bool, options: dict[str, Any]) -> None:
     return None
 
 
-def _variables(written: tuple[str, ...]) -> dict[str, str]:
+def _pairs(option: str, written: tuple[str, ...]) -> dict[str, str]:
     values: dict[str, str] = {}
     for pair in written:
         name, equals, value = pair.partition("=")
         if not equals or not name.strip():
-            raise UsageError(f"--var {pair}: no `=`", "write --var NAME=value")
+            raise UsageError(f"{option} {pair}: no `=`", f"write {option} NAME=value")
         values[name.strip()] = value
     return values
+
+
+def _numbers(pairs: dict[str, str]) -> dict[str, int]:
+    for name, value in pairs.items():
+        if not value.isascii() or not value.isdigit():
+            raise UsageError(f"--budget {name}={value}: not a number", "write --budget NAME=tokens")
+    return {name: int(value) for name, value in pairs.items()}
 
 
 def _progress(what: str, seconds: float) -> None:

@@ -149,6 +149,8 @@ def fit(pieces: list[SkillPiece], others: int, skills_limit: int, spawn_limit: i
     def over() -> bool:
         return sum(piece.tokens for piece in pieces) > limit
 
+    if not over():
+        return
     for piece in reversed(pieces):
         for reference in reversed(piece.references):
             if over() and reference.text:

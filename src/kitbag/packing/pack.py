@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from kitbag.errors import Diagnostic, InvalidError
+from kitbag.errors import Diagnostic, InvalidError, UsageError
 from kitbag.ledger import Entry, Ledger, kept
 from kitbag.library.agents import Agent
 from kitbag.library.registry import Registry
@@ -81,6 +81,8 @@ class PackOptions(NamedTuple):
     used: int = 0
     model: str = ""
     agent: Agent | None = None
+    budgets: Mapping[str, int] = {}
+    """For this call alone, over what settings and the agent's file say."""
 
 
 class _SkillText(NamedTuple):
@@ -123,6 +125,7 @@ class Packer:
         """Raises InvalidError (6), RefusedError (6 or 13) or OverBudgetError (10)."""
         options = options or PackOptions()
         warnings = list(warnings or [])
+        budgets = budgets_for(self.budgets, options.agent, options.budgets)
         count = self.counter.count
         protocol = kept("protocol", "builtin/protocol.md", _protocol(), count, "built-in")
         values = {**self.registry.settings.values(), **task.values, **options.values}
@@ -132,16 +135,16 @@ class Packer:
             "output", f"output requirements: {options.output}", contract.render().rstrip() + "\n", count, "built-in"
         )
         for entry, limit, name in (
-            (protocol, self.budgets.protocol, "protocol"),
-            (task_entry, self.budgets.task, "task"),
+            (protocol, budgets.protocol, "protocol"),
+            (task_entry, budgets.task, "task"),
         ):
             if entry.tokens > limit:
                 raise OverBudgetError(name, entry.tokens, limit)
-        preloads = self._preloads(options, warnings)
+        preloads = self._preloads(options, budgets.skills, warnings)
         selected, found = select_skills(task, self.dispatch, options.skills)
         warnings += found
-        available = self.budgets.total if options.available is None else options.available
-        overhead = self.budgets.protocol + self.budgets.task
+        available = budgets.total if options.available is None else options.available
+        overhead = budgets.protocol + budgets.task
         choice = choose_strategy(task, len(selected), available, options.used, overhead, options.strategy)
         already = {skill.full_name for skill in preloads.skills}
         pieces = [
@@ -151,9 +154,9 @@ class Packer:
         ]
         heading = kept("skills", "assembly", "## Skill Context\n\n", count, "built-in")
         others = protocol.tokens + heading.tokens + task_entry.tokens + output.tokens + preloads.tokens
-        spawn_limit = min(self.budgets.total, available) * self.budgets.fill // 100
+        spawn_limit = min(budgets.total, available) * budgets.fill // 100
         if pieces:
-            fit(pieces, others, self.budgets.skills - preloads.tokens, spawn_limit)
+            fit(pieces, others, budgets.skills - preloads.tokens, spawn_limit)
         elif others > spawn_limit:
             raise OverBudgetError("total", others, spawn_limit)
         entries = [protocol, heading, *(entry for piece in pieces for entry in piece.entries())]
@@ -163,10 +166,10 @@ class Packer:
             task, ledger, choice, tuple(selected), tuple(dict.fromkeys(warnings)), contract, self.counter.name
         )
 
-    def _preloads(self, options: PackOptions, warnings: list[Diagnostic]) -> Preloads:
+    def _preloads(self, options: PackOptions, limit: int, warnings: list[Diagnostic]) -> Preloads:
         if options.agent is None:
             return Preloads((), (), ())
-        preloads = preload(options.agent, self.registry, self.budgets.skills, self.counter.count)
+        preloads = preload(options.agent, self.registry, limit, self.counter.count)
         warnings += preloads.warnings
         return preloads
 
@@ -187,9 +190,9 @@ class Packer:
         self, text: str, path: str, scope: Scope, line: int, values: Mapping[str, str], warnings: list[Diagnostic],
         base: str = "", root: str = "",
     ) -> str:  # fmt: skip
-        workspace = self.registry.places.project
-        source = Source(text, path, scope, base or workspace, root or workspace, line or 1)
-        done = resolve(source, values, self.policy, self.limits, workspace=workspace, progress=self.progress)
+        places = self.registry.places
+        source = Source(text, path, scope, base or places.cwd, root or places.project, line or 1)
+        done = resolve(source, values, self.policy, self.limits, workspace=places.cwd, progress=self.progress)
         warnings += done.warnings
         return done.text
 
@@ -215,10 +218,11 @@ class Packer:
             piece.main.full += sum(one.tokens for one in cut.cuts)
             piece.main.reason = f"minimal: the first {MINIMAL_LINES} lines"
         if strategy == "comprehensive":
+            directory = skill.directory
             for path, content in self._reference_texts(skill, warnings):
                 block = f"#### {skill.full_name}: {path}\n\n{content.strip()}\n\n"
                 piece.references.append(
-                    Part("reference", os.path.join(skill.directory, path), skill.root.scope, "L2", block, count)
+                    Part("reference", os.path.join(directory, path), skill.root.scope, "L2", block, count)
                 )
         return piece
 
@@ -287,6 +291,18 @@ def _protocol() -> str:
 
 def budgets_of(settings: Settings) -> Budgets:
     return Budgets(*(settings.get(f"budget.{name}") for name in Budgets._fields))
+
+
+def budgets_for(budgets: Budgets, agent: Agent | None, call: Mapping[str, int]) -> Budgets:
+    """Settings, then `token-budget` of the agent's file (its skills), then the call."""
+    written = (agent.extra.get("token-budget") or agent.extra.get("token_budget")) if agent is not None else None
+    if isinstance(written, str) and written.isdigit():
+        budgets = budgets._replace(skills=int(written))
+    unknown = set(call) - set(Budgets._fields)
+    if unknown:
+        known = ", ".join(Budgets._fields)
+        raise UsageError(f"there is no budget {', '.join(sorted(unknown))}", f"budgets: {known}")
+    return budgets._replace(**call)
 
 
 def default_policy(registry: Registry) -> DefaultPolicy:

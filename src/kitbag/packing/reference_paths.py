@@ -93,7 +93,8 @@ def candidates(path: str, source: Source) -> list[str]:
         return [os.path.expanduser(path)]
     if os.path.isabs(path):
         return [path]
-    return list(dict.fromkeys(os.path.join(os.path.abspath(place), path) for place in (source.base, source.root)))
+    places = (source.base, source.root) if source.base != source.root else (source.base,)
+    return [f"{place if place.startswith(os.sep) else os.path.abspath(place)}/{path}" for place in places]
 
 
 def locate(path: str, source: Source, directories: dict[str, str]) -> tuple[Target, bool]:

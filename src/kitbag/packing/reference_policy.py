@@ -150,11 +150,11 @@ class DefaultPolicy(NamedTuple):
     """Readable besides a source's own root; not for plugins."""
 
     def read(self, path: str, source: Source) -> Decision:
-        real = os.path.realpath(path)
-        root = next((root for place in self._roots(source) if (root := _root_of(real, place))), None)
-        for place in {os.path.normpath(path), real}:
-            if reason := _private(place, root):
-                return Decision("deny", reason)
+        """By the words of the path alone: where links lead elsewhere it is asked again with where they lead."""
+        place = os.path.normpath(path)
+        root = next((root for one in self._roots(source) if (root := _root_of(place, one))), None)
+        if reason := _private(place, root):
+            return Decision("deny", reason)
         if root is None:
             where = "the plugin's directory" if source.scope == "plugin" else "the workspace"
             return Decision("deny", f"it is outside {where}")

@@ -127,13 +127,13 @@ def exact_counter() -> Callable[[str], int] | None:
     tokenizer = splintr.Tokenizer.from_pretrained(_EXACT)  # pyright: ignore
 
     def count(text: str) -> int:
-        if "<|" not in text:
-            try:
-                return len(tokenizer.encode_flat(text)) // 4  # pyright: ignore
-            except UnicodeEncodeError:
-                text = text.encode(errors="replace").decode()
-        # The name of a control token is plain text here, whatever it would mean to a model.
-        return len(tokenizer.encode_ordinary(text))  # pyright: ignore
+        try:
+            if "<|" in text:
+                # The name of a control token is plain text here, whatever it would mean to a model.
+                return len(tokenizer.encode_ordinary(text))  # pyright: ignore
+            return len(tokenizer.encode_flat(text)) // 4  # pyright: ignore
+        except UnicodeEncodeError:  # a lone surrogate
+            return count(text.encode(errors="replace").decode())
 
     return count
 

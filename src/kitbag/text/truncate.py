@@ -94,7 +94,7 @@ def truncate_sections(body: str, max_tokens: int, count: Count) -> Truncated:
 def essential(body: str, count: Count) -> Truncated:
     """What is never cut: a short text before the first heading, and Summary and Core Rules with what is below them."""
     sections = parse_sections(body)
-    kept = _essential(body, sections, count)
+    kept = _essential(body, sections, count, _titled(body, sections))
     left = [at for at in range(len(sections)) if at not in kept]
     return _shortened(body, count(body), _spans(body, sections, left, kept, "not essential"), count)
 
@@ -106,7 +106,7 @@ def truncate_body(body: str, max_tokens: int, count: Count) -> Truncated:
         return cut
     text = cut.text
     sections = parse_sections(text)
-    kept = _essential(text, sections, count)
+    kept = _essential(text, sections, count, _titled(body, parse_sections(body)))
     left = [at for at in range(len(sections) - 1, -1, -1) if at not in kept]
     spans: list[_Span] = []
     for span in _spans(text, sections, left, kept, f"cut to {max_tokens} tokens"):
@@ -140,10 +140,9 @@ def _less(text: str, spans: list[_Span], max_tokens: int, count: Count) -> _Span
     return span._replace(start=starts[low], what="lines" if low else span.what)
 
 
-def _essential(body: str, sections: list[Section], count: Count) -> set[int]:
+def _essential(body: str, sections: list[Section], count: Count, titled: bool) -> set[int]:
     """Places in `sections`."""
     kept: set[int] = set()
-    title = _document_title(sections)
     for at, section in enumerate(sections):
         if section.level == 0:
             opening = body[: section.end].replace(MARKER, "")
@@ -151,17 +150,18 @@ def _essential(body: str, sections: list[Section], count: Count) -> set[int]:
                 kept.add(at)
         elif section.role in ("summary", "rules"):
             kept.add(at)
-            if at != title:
+            if not titled or section.level > 1:
                 kept.update(_children(sections, at))
     return kept
 
 
-def _document_title(sections: list[Section]) -> int | None:
-    """A single heading above all others names the text; what it says does not speak for every section."""
-    first = next((at for at, section in enumerate(sections) if section.level), None)
-    if first is None or sections[first].level > 1 or any(section.level == 1 for section in sections[first + 1 :]):
-        return None
-    return first
+def _titled(body: str, sections: list[Section]) -> bool:
+    """A single heading above all others names the text; what it says does not speak for every section.
+
+    Where something was cut before, nobody knows what it was above.
+    """
+    levels = [section.level for section in sections if section.level]
+    return levels[:1] == [1] and 1 not in levels[1:] and MARKER not in body
 
 
 def _children(sections: list[Section], at: int) -> range:
@@ -174,7 +174,7 @@ def _children(sections: list[Section], at: int) -> range:
 def _droppable(body: str, count: Count) -> list[_Span]:
     """In the order they go."""
     sections = parse_sections(body)
-    stays = _essential(body, sections, count)
+    stays = _essential(body, sections, count, _titled(body, sections))
     stays.update(at for at, section in enumerate(sections) if section.level == 0)
     example = _one_example(body, sections, stays)
     stays.update(example)
@@ -225,15 +225,12 @@ def _after_first_fence(body: str, sections: list[Section], example: list[int]) -
 def _spans(body: str, sections: list[Section], places: list[int], stays: set[int], reason: str) -> list[_Span]:
     """What can go of the sections at `places`: not the heading above something that stays."""
     starts = sorted(sections[at].start for at in stays)
-    first = next((section for section in sections if section.level), None)
-    # Without its peers the first heading would be taken for the title of the text, next time.
-    peers_stay = first is not None and first.level == 1 and first.role in ("summary", "rules")
     spans: list[_Span] = []
     for at in places:
         section = sections[at]
         after = bisect_right(starts, section.start)
         above = after < len(starts) and starts[after] < section.end_with_children
-        start = section.body_start if above or (peers_stay and section.level == 1) else section.start
+        start = section.body_start if above else section.start
         if body[start : section.end].replace(MARKER, "").strip():
             spans.append(_Span(start, section.end, section.title or "opening", reason))
     return spans
