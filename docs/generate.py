@@ -27,7 +27,8 @@ KEYS = {
     "(`name`, `variant`, `alternatives`, `original`), `permission_mode`, `permission_mode_original`, `max_turns`, `tools` "
     "(`mode`, `names`, `specifiers`, `denied`, `unknown`, `original`), `skills`, `state`, `listed`, `model_may_spawn`, "
     "`user_may_run`, `reason`, and further fields of the file.",
-    "agents show": "the keys of `agents list`, and `body`, `body_tokens`, `shadows`, `problems`.",
+    "agents show": "the keys of `agents list`, and `body`, `body_tokens`, `shadows`, `problems`. With `--prompt`: `prompt`, `tokens`, "
+    "`token_counter`, `warnings`, `ledger`.",
     "personas list": "a list: `name`, `full_name`, `display_name`, `description`, `team`, `scope`, `path`, `core_skills`, "
     "`skills`, `on_demand_skills`, `subagents` (null: all of the team's), `default_model`, `system_prompt_additions`.",
     "personas show": "the keys of `personas list`, and `catalog_skills`, `found_on_demand`, `catalog_agents`, "
@@ -35,6 +36,9 @@ KEYS = {
     "plugins list": "a list: `name`, `display_name`, `version`, `description`, `path`, `enabled`, `source`, `digest`, "
     "`installed_at`, `brings` (what it has and Kitbag does not run), and further fields of its manifest.",
     "plugins install": "the keys of `plugins list`, and `updated`, `changed` (`sign`, `path`), `problems`.",
+    "pack": "`task`, `payload`, `tokens`, `token_counter`, `strategy`, `strategy_reason`, `skills` (names), `skill_reasons`, "
+    "`warnings` (texts), `diagnostics`, `ledger`, `cache` (`skill_reads`, `skill_uses`). With `--children`: `epic`, `children` "
+    '(a list of these) and `cache`. A failure prints `{"error": {"code", "problem", "fix"}}` on stderr.',
     "config get": "a list: `key`, `value`, `source`, `meaning`.",
     "config set": "`key`, `value`, `file`.",
     "config where": "a list: `what`, `path`, `exists`.",

@@ -1,13 +1,14 @@
 """Kitbag gives AI agents the right skills at the right moment, and proves it.
 
-`SkillRegistry` is a session's door to its skills; `Registry` is everything that was found. Names are
-imported when they are first used, so that `import kitbag` costs nothing.
+`SkillRegistry` is a session's door to its skills, `Registry` is everything that was found, `pack` turns a task
+into a subagent's context. Names are imported when they are first used, so that `import kitbag` costs nothing.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kitbag.errors import AmbiguousError, Diagnostic, InvalidError, KitbagError, NotFoundError, UsageError
+    from kitbag.ledger import Entry, Ledger
     from kitbag.library.agents import Agent
     from kitbag.library.personas import Persona
     from kitbag.library.registry import Change, Registry
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from kitbag.library.skills import Skill
     from kitbag.library.visibility import Verdict
     from kitbag.packing.catalog import Budget, Catalog
+    from kitbag.packing.fit import Budgets, OverBudgetError
+    from kitbag.packing.output_contract import check_output
+    from kitbag.packing.pack import Packer, PackOptions, Payload, pack
     from kitbag.packing.skill_registry import SkillDefinition, SkillIndex, SkillRegistry
     from kitbag.text.tokens import estimate_tokens
 
@@ -22,12 +26,19 @@ __all__ = [
     "Agent",
     "AmbiguousError",
     "Budget",
+    "Budgets",
     "Catalog",
     "Change",
     "Diagnostic",
+    "Entry",
     "InvalidError",
     "KitbagError",
+    "Ledger",
     "NotFoundError",
+    "OverBudgetError",
+    "PackOptions",
+    "Packer",
+    "Payload",
     "Persona",
     "Places",
     "Registry",
@@ -37,12 +48,15 @@ __all__ = [
     "SkillRegistry",
     "UsageError",
     "Verdict",
+    "check_output",
     "estimate_tokens",
     "find_places",
+    "pack",
 ]
 
 _HOMES = {
     "errors": ("AmbiguousError", "Diagnostic", "InvalidError", "KitbagError", "NotFoundError", "UsageError"),
+    "ledger": ("Entry", "Ledger"),
     "library.agents": ("Agent",),
     "library.personas": ("Persona",),
     "library.registry": ("Change", "Registry"),
@@ -50,6 +64,9 @@ _HOMES = {
     "library.skills": ("Skill",),
     "library.visibility": ("Verdict",),
     "packing.catalog": ("Budget", "Catalog"),
+    "packing.fit": ("Budgets", "OverBudgetError"),
+    "packing.output_contract": ("check_output",),
+    "packing.pack": ("PackOptions", "Packer", "Payload", "pack"),
     "packing.skill_registry": ("SkillDefinition", "SkillIndex", "SkillRegistry"),
     "text.tokens": ("estimate_tokens",),
 }
