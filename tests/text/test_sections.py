@@ -239,9 +239,9 @@ HOSTILE = {
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_a_hostile_text_costs_under_a_second(text: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     sections = parse_sections(text)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     assert sum(section.end - section.start for section in sections) == len(text)
 
 

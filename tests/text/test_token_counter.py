@@ -83,9 +83,9 @@ def test_an_endless_word_is_not_one_token() -> None:
 
 def test_the_estimate_is_fast() -> None:
     text = "Some words, and a number 42.\n" * 35_000
-    start = time.perf_counter()
+    start = time.process_time()
     estimate_tokens(text)
-    assert time.perf_counter() - start < 0.5
+    assert time.process_time() - start < 0.5
 
 
 def test_the_estimate_is_used_when_asked_for() -> None:
