@@ -4,8 +4,7 @@
 into a subagent's context. Names are imported when they are first used, so that `import kitbag` costs nothing.
 """
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # what type checkers take for True; importing it from typing would cost as much as Python itself
 if TYPE_CHECKING:
     from kitbag.errors import AmbiguousError, Diagnostic, InvalidError, KitbagError, NotFoundError, UsageError
     from kitbag.ledger import Entry, Ledger
@@ -72,7 +71,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     import importlib
 
     for home, names in _HOMES.items():

@@ -109,9 +109,16 @@ def _render(
     if not pairs:
         return Catalog("", 0, 0, 0)
 
+    known: list[int] = []
+
     def ranks() -> list[int]:
         """Who is described first when not all can be: what is required, then by scope."""
-        return [-1 if isinstance(item, Skill) and item.flags & REQUIRED else item.root.rank[0] for item, _ in pairs]
+        if not known:
+            known.extend([item.root.rank[0] for item, _ in pairs])
+            for at, (item, _) in enumerate(pairs):
+                if isinstance(item, Skill) and item.flags & REQUIRED:
+                    known[at] = -1
+        return known
 
     form = _FORMS[format]
     chosen, longest = _fit(lengths, ranks, budget)
@@ -272,8 +279,14 @@ def _counts(skill: Skill) -> str:
     """`[2 scripts, 1 reference]`: only for skills that are described, so that listing many stays cheap."""
     if skill.flags & (FLAT | COMMAND):
         return ""
+    try:
+        inside = os.listdir(skill.directory)
+    except OSError:
+        return ""
     parts: list[str] = []
     for folder, noun in (("scripts", "script"), ("references", "reference")):
+        if folder not in inside:
+            continue
         try:
             names = os.listdir(os.path.join(skill.directory, folder))
         except OSError:
