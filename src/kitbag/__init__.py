@@ -9,8 +9,9 @@ if TYPE_CHECKING:
     from kitbag.errors import AmbiguousError, Diagnostic, InvalidError, KitbagError, NotFoundError, UsageError
     from kitbag.ledger import Entry, Ledger
     from kitbag.library.agents import Agent
+    from kitbag.library.changes import Change
     from kitbag.library.personas import Persona
-    from kitbag.library.registry import Change, Registry
+    from kitbag.library.registry import Registry
     from kitbag.library.scopes import Places, find_places
     from kitbag.library.skills import Skill
     from kitbag.library.visibility import Verdict
@@ -58,7 +59,8 @@ _HOMES = {
     "ledger": ("Entry", "Ledger"),
     "library.agents": ("Agent",),
     "library.personas": ("Persona",),
-    "library.registry": ("Change", "Registry"),
+    "library.changes": ("Change",),
+    "library.registry": ("Registry",),
     "library.scopes": ("Places", "find_places"),
     "library.skills": ("Skill",),
     "library.visibility": ("Verdict",),

@@ -6,10 +6,11 @@ what changed on disk. One registry a session; nothing is global. Used by packing
 
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kitbag.errors import Diagnostic, KitbagError, NotFoundError, worst_first
 from kitbag.library import index
+from kitbag.library.changes import Change, Snapshot, changes_between
 from kitbag.library.discover import Side
 from kitbag.library.names import Item, Namespace
 from kitbag.library.scopes import PLUGIN_RANK, Kind, Places, Root, find_places, find_roots, rule_of
@@ -24,19 +25,6 @@ if TYPE_CHECKING:  # what is not needed to list skills is imported where it is u
 
 
 T = TypeVar("T", bound=Item)
-
-
-class Change(NamedTuple):
-    """What `refresh` saw."""
-
-    sign: str
-    """`+`, `~` or `-`."""
-    kind: str
-    name: str
-    path: str
-
-    def __str__(self) -> str:
-        return f"{self.sign} {self.kind} {self.name}"
 
 
 class _Loaded(Generic[T]):
@@ -382,22 +370,11 @@ class Registry:
                 self._choose()
             except NotFoundError:
                 self._chosen = chosen  # the persona in use is gone: the session keeps what it chose
-        after = self._snapshot()
-        changes = [
-            Change(
-                "+" if key not in before else "-" if key not in after else "~",
-                key[0],
-                key[1],
-                (after.get(key) or before[key])[0],
-            )
-            for key in {**before, **after}
-            if before.get(key) != after.get(key)
-        ]
-        return sorted(changes, key=lambda change: (change.kind, change.name.lower(), change.sign))
+        return changes_between(before, self._snapshot())
 
-    def _snapshot(self) -> dict[tuple[str, str], tuple[str, object]]:
+    def _snapshot(self) -> Snapshot:
         """What each name stands for now; two that are equal are the same file unchanged."""
-        seen: dict[tuple[str, str], tuple[str, object]] = {}
+        seen: Snapshot = {}
         if self._skills is not None:
             for skill in self._skills.names:
                 seen[(skill.kind, skill.full_name)] = (skill.path, skill.stamp)

@@ -29,20 +29,16 @@ class Root(NamedTuple):
     """A root that is just this one file of its directory."""
 
 
-# (folder, kind, dialect) as found both below a project directory and below the user's home.
-_OTHER_TOOLS: tuple[tuple[str, Kind, Dialect], ...] = (
+# (folder, kind, dialect), in the order in which they win within one directory.
+_Folders = tuple[tuple[str, Kind, Dialect], ...]
+
+_FIRST: _Folders = (
     (".agents/skills", "skills", "agents"),
     (".claude/skills", "skills", "claude"),
     (".claude/agents", "agents", "claude"),
     (".claude/commands", "commands", "claude"),
 )
-_OTHER_TOOLS_IN_PROJECTS: tuple[tuple[str, Kind, Dialect], ...] = (
-    (".github/skills", "skills", "copilot"),
-    (".github/agents", "agents", "copilot"),
-    (".opencode/skill", "skills", "opencode"),
-    (".opencode/skills", "skills", "opencode"),
-    (".opencode/agent", "agents", "opencode"),
-    (".opencode/agents", "agents", "opencode"),
+_LAST: _Folders = (
     (".gemini/skills", "skills", "gemini"),
     (".gemini/agents", "agents", "gemini"),
     (".codex/skills", "skills", "codex"),
@@ -50,20 +46,22 @@ _OTHER_TOOLS_IN_PROJECTS: tuple[tuple[str, Kind, Dialect], ...] = (
     (".cursor/skills", "skills", "cursor"),
     (".cursor/agents", "agents", "cursor"),
 )
-_OTHER_TOOLS_AT_HOME: tuple[tuple[str, Kind, Dialect], ...] = (
-    (".copilot/skills", "skills", "copilot"),
-    (".copilot/agents", "agents", "copilot"),
-    (".config/opencode/skill", "skills", "opencode"),
-    (".config/opencode/skills", "skills", "opencode"),
-    (".config/opencode/agent", "agents", "opencode"),
-    (".config/opencode/agents", "agents", "opencode"),
-    (".gemini/skills", "skills", "gemini"),
-    (".gemini/agents", "agents", "gemini"),
-    (".codex/skills", "skills", "codex"),
-    (".codex/agents", "agents", "codex"),
-    (".cursor/skills", "skills", "cursor"),
-    (".cursor/agents", "agents", "cursor"),
-)
+
+
+def _copilot_and_opencode(copilot: str, opencode: str) -> _Folders:
+    """These two keep their things in other folders at home than in a project."""
+    return (
+        (f"{copilot}/skills", "skills", "copilot"),
+        (f"{copilot}/agents", "agents", "copilot"),
+        (f"{opencode}/skill", "skills", "opencode"),
+        (f"{opencode}/skills", "skills", "opencode"),
+        (f"{opencode}/agent", "agents", "opencode"),
+        (f"{opencode}/agents", "agents", "opencode"),
+    )
+
+
+_IN_PROJECTS = _FIRST + _copilot_and_opencode(".github", ".opencode") + _LAST
+_AT_HOME = _FIRST + _copilot_and_opencode(".copilot", ".config/opencode") + _LAST
 
 EXTRA_RANK, PLUGIN_RANK, BUILTIN_RANK = 0, 5, 6
 
@@ -137,13 +135,13 @@ def find_roots(
     for distance, directory in enumerate(places.project_dirs):
         own = os.path.join(directory, ".kitbag", kind)
         candidates.append(Root(own, kind, "project", "kitbag", (order[1], distance)))
-        for at, (folder, held, dialect) in enumerate(_OTHER_TOOLS + _OTHER_TOOLS_IN_PROJECTS):
+        for at, (folder, held, dialect) in enumerate(_IN_PROJECTS):
             if held == kind:
                 rank = (order[3], distance * 100 + at)
                 candidates.append(Root(os.path.join(directory, folder), kind, "project", dialect, rank))
     own = os.path.join(places.kitbag_home, kind)
     candidates.append(Root(own, kind, "user", "kitbag", (order[2], 0)))
-    for at, (folder, held, dialect) in enumerate(_OTHER_TOOLS + _OTHER_TOOLS_AT_HOME):
+    for at, (folder, held, dialect) in enumerate(_AT_HOME):
         if held == kind:
             rank = (order[4], at)
             candidates.append(Root(os.path.join(places.user_home, folder), kind, "user", dialect, rank))
@@ -172,8 +170,8 @@ def extra_roots(directory: str, kind: Kind, at: int = 0) -> list[Root]:
     directory = os.path.abspath(directory)
     base = at * 1000
     found: list[Root] = []
-    own: tuple[tuple[str, Kind, Dialect], ...] = ((kind, kind, "kitbag"), (f".kitbag/{kind}", kind, "kitbag"))
-    for offset, (folder, held, dialect) in enumerate((*own, *_OTHER_TOOLS, *_OTHER_TOOLS_IN_PROJECTS)):
+    own: _Folders = ((kind, kind, "kitbag"), (f".kitbag/{kind}", kind, "kitbag"))
+    for offset, (folder, held, dialect) in enumerate((*own, *_IN_PROJECTS)):
         path = os.path.join(directory, folder)
         if held == kind and os.path.isdir(path):
             found.append(Root(path, kind, "extra", dialect, (EXTRA_RANK, base + offset + 1)))

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from kitbag.errors import Diagnostic, InvalidError, KitbagError, NotFoundError
+from kitbag.library.changes import Change
 from kitbag.library.names import key_of
-from kitbag.library.registry import Change, Registry
+from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places, find_places
 from kitbag.library.skill_files import Details, read_details
 from kitbag.library.skills import Skill
