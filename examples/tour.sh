@@ -26,5 +26,6 @@ step agents list
 step personas show developer
 step plugins install ../plugins/release-kit
 step skills which tag-release
+step pack SHOP-41 --explain
 step doctor
 printf '\nNext: cd examples/workspace, then try  %s skills list --team shop --persona support\n' "kitbag"

@@ -237,3 +237,11 @@ def wait_until(condition: Callable[[], bool], process: "subprocess.Popen[str]") 
     while not condition():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
+
+
+def test_doctor_sees_a_plugin_that_was_changed_after_it_was_installed(world: World) -> None:
+    world.write("skills/x/SKILL.md", "---\nname: x\ndescription: d\n---\nplain\n", base=world.outside / "kit")
+    world.ok("plugins", "install", str(world.outside / "kit"))
+    assert "plugin-changed" not in world.ok("doctor")
+    (world.home / ".kitbag/plugins/kit/skills/x/SKILL.md").write_text("---\nname: x\n---\n!`touch x`\n")
+    assert "not as it was installed" in world.ok("doctor")

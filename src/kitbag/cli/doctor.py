@@ -7,7 +7,7 @@ import click
 
 from kitbag.cli import output
 from kitbag.cli.options import json_option, library_options, open_registry
-from kitbag.errors import worst_first
+from kitbag.errors import Diagnostic, KitbagError, worst_first
 from kitbag.library.inert import inert_configuration
 from kitbag.library.registry import Registry
 from kitbag.library.review import nested_skills
@@ -23,7 +23,12 @@ def command(dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> No
     """
     registry = open_registry(dirs, team, persona)
     diagnostics = worst_first(
-        [*registry.diagnostics(), *nested_skills(registry.skills), *inert_configuration(registry.places)]
+        [
+            *registry.diagnostics(),
+            *nested_skills(registry.skills),
+            *inert_configuration(registry.places),
+            *_changed_plugins(registry.places.kitbag_home),
+        ]
     )
     errors = sum(d.severity == "error" for d in diagnostics)
     warnings = sum(d.severity == "warning" for d in diagnostics)
@@ -58,6 +63,26 @@ def command(dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> No
         verdict = output.style("all good", "green") if not errors + warnings else ""
         output.echo(" · ".join([*words, verdict] if verdict else words))
     sys.exit(1 if errors else 0)
+
+
+def _changed_plugins(home: str) -> list[Diagnostic]:
+    """Plugins whose files are not what was installed. Reads all of their files."""
+    from kitbag.library.plugin_store import verify
+    from kitbag.library.plugins import installed
+
+    found: list[Diagnostic] = []
+    for plugin in installed(home)[0]:
+        try:
+            changes = verify(home, plugin.name)
+        except KitbagError as error:
+            found.append(Diagnostic("error", "plugin-changed", plugin.path, 0, error.problem, error.fix))
+            continue
+        if changes and plugin.enabled:
+            names = ", ".join(str(change) for change in changes[:5]) + (", ..." if len(changes) > 5 else "")
+            fix = f"look at it, then: kitbag plugins enable {plugin.name} --accept-changes"
+            what = f"not as it was installed: {names}"
+            found.append(Diagnostic("warning", "plugin-changed", plugin.path, 0, what, fix))
+    return found
 
 
 def _roots(registry: Registry) -> list[tuple[str, str, str, int]]:
