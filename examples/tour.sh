@@ -28,4 +28,4 @@ step plugins install ../plugins/release-kit
 step skills which tag-release
 step pack SHOP-41 --explain
 step doctor
-printf '\nNext: cd examples/workspace, then try  %s skills list --team shop --persona support\n' "kitbag"
+printf '\nNext: cd examples/workspace, then try  %s skills list --team shop --persona support\n' "$kitbag"

@@ -17,7 +17,7 @@ STATES: tuple[State, ...] = ("on", "name-only", "user-only", "off")
 class Setting(NamedTuple):
     key: str
     kind: str
-    """text, count, budget, or the allowed words separated by `|`."""
+    """text, count, percent, budget, or the allowed words separated by `|`."""
     default: Any
     project_may_set: bool
     meaning: str
@@ -46,7 +46,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("budget.task", "count", 2000, False, "tokens for a packed task itself"),
     Setting("budget.skills", "count", 15000, False, "tokens for all skills of a packed task, preloads included"),
     Setting("budget.total", "count", 100000, False, "tokens of a subagent's context"),
-    Setting("budget.fill", "count", 70, False, "how much of the total may be used at spawn, in percent"),
+    Setting("budget.fill", "percent", 70, False, "how much of the total may be used at spawn, in percent"),
     Setting("pack.task_command", "text", "", False, "prints a task as JSON, such as `cleo show {id} --format json`"),
     Setting("pack.children_command", "text", "", False, "prints the children of an epic as JSON"),
 )
@@ -158,6 +158,9 @@ def check(key: str, value: Any) -> str:
     if kind == "count":
         good = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 10_000_000
         return "" if good else f"`{key}` must be a whole number"
+    if kind == "percent":
+        good = isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 100
+        return "" if good else f"`{key}` must be a whole number up to 100"
     if kind == "budget":
         word = str(value)
         digits = word.removesuffix("%")
@@ -179,7 +182,7 @@ def parse(key: str, word: str) -> Any:
         return word
     if key not in _BY_KEY:
         raise UsageError(*_unknown(key))
-    value: Any = int(word) if _BY_KEY[key].kind == "count" and word.isdigit() else word
+    value: Any = int(word) if _BY_KEY[key].kind in ("count", "percent") and word.isascii() and word.isdigit() else word
     wrong = check(key, value)
     if wrong:
         raise UsageError(wrong, f"{_BY_KEY[key].meaning}")

@@ -152,7 +152,8 @@ def test_index_writes_a_manifest_that_is_read_back(world: World) -> None:
     world.ok("skills", "index")
     assert (world.workspace / ".kitbag/skills/manifest.json").exists()
     assert world.json("doctor")["counts"]["warnings"] == 0
-    assert world.json("skills", "show", "a")["token_budget"] == 500
+    assert world.json("skills", "show", "a")["version"] == "1.2.0"
+    assert world.json("skills", "show", "a")["token_budget"] is None
 
 
 def test_a_team_s_skills_and_agents_are_seen_by_its_personas_only(world: World) -> None:

@@ -245,3 +245,17 @@ def test_doctor_sees_a_plugin_that_was_changed_after_it_was_installed(world: Wor
     assert "plugin-changed" not in world.ok("doctor")
     (world.home / ".kitbag/plugins/kit/skills/x/SKILL.md").write_text("---\nname: x\n---\n!`touch x`\n")
     assert "not as it was installed" in world.ok("doctor")
+
+
+def test_an_output_that_can_t_be_written_is_an_error_in_a_line(world: World) -> None:
+    for redirect in (">/dev/full", ">&-"):
+        command = f"{sys.executable} -m kitbag skills list {redirect}"
+        done = subprocess.run(["sh", "-c", command], cwd=world.workspace, env=world.env, capture_output=True, text=True)
+        assert "Traceback" not in done.stderr
+        assert "No space left" in done.stderr or redirect == ">&-"
+
+
+def test_doctor_reads_bodies_and_what_they_require(world: World) -> None:
+    world.skill(".kitbag/skills", "x", body="Fine\u200b print.", requires="nowhere")
+    found = {(d["code"], d["line"]) for d in world.json("doctor")["diagnostics"]}
+    assert {("hidden-characters", 6), ("unknown-name", 4)} <= found

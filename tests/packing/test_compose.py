@@ -34,7 +34,7 @@ Find the bone.
 
 def agent(world: World, skills: str = "") -> None:
     line = f"skills: {skills}\n" if skills else ""
-    head = f"---\nname: digger\ndescription: Digs.\npermission-mode: plan\n{line}---\n"
+    head = f"---\nname: digger\ndescription: Digs.\npermission-mode: plan\ntools: Read, Grep\n{line}---\n"
     world.write(".kitbag/agents/digger.md", head + "Dig deep.\n")
 
 
@@ -122,3 +122,13 @@ def test_the_command_prints_the_exact_prompt_with_its_ledger(world: World) -> No
     assert world.ok("agents", "show", "digger", "--prompt", "--task", "Find the bone.").rstrip("\n") == found[
         "prompt"
     ].rstrip("\n")
+
+
+def test_an_agent_with_the_skill_tool_gets_a_catalog_after_its_preloads(world: World) -> None:
+    world.skill(".kitbag/skills", "rules", description="The rules.", body="Always wash hands.")
+    world.skill(".kitbag/skills", "other", description="Another one.")
+    head = "---\nname: digger\ndescription: Digs.\ntools: Read, Skill\nskills: [rules]\n---\n"
+    world.write(".kitbag/agents/digger.md", head + "Dig deep.\n")
+    text, _ = prompt(world)
+    assert text.index("Always wash hands.") < text.index("- other: Another one.") < text.index("## Additional")
+    assert "- rules:" not in text

@@ -259,6 +259,11 @@ def test_D28_a_value_is_one_word_in_any_quotes(case: Case, command: str, argumen
         "echo $'{{ARG}}'",
         "true # don't {{ARG}}",
         "echo x\\\n#'\n{{ARG}}",
+        'sh -c "echo {{ARG}}"',
+        "bash -c 'echo {{ARG}}'",
+        "eval echo {{ARG}}",
+        "echo x | xargs -I% sh -c {{ARG}}",
+        "ssh host {{ARG}}",
     ],
 )
 def test_D28_where_quotes_do_not_help_the_command_is_refused(case: Case, command: str) -> None:

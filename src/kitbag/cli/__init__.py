@@ -11,18 +11,31 @@ INTERRUPTED = 130
 def main() -> None:
     # A command ends before its garbage matters; looking for it would be a twentieth of the time of a listing.
     gc.disable()
+    if sys.stdout is None or sys.stderr is None:  # closed by whoever started us
+        nowhere = open(os.devnull, "w")  # noqa: SIM115 - open until the end
+        sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
     for stream in (sys.stdout, sys.stderr):
         # A file name need not be text; it is shown escaped and never ends the program.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        sys.exit(_run())
+        code = _run()
+        sys.stdout.flush()
+        sys.exit(code)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
     except BrokenPipeError:
         # The reader has gone (`| head`): leave quietly, and keep Python from complaining at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _give_up_output()
         sys.exit(141)
+    except OSError as error:
+        _give_up_output()
+        sys.stderr.write(f"error: {error.strerror or error}\n")
+        sys.exit(1)
+
+
+def _give_up_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _run() -> int:

@@ -7,7 +7,7 @@ import click
 from kitbag.cli import output
 from kitbag.cli.options import json_option, library_options, open_registry, project_option
 from kitbag.cli.states import set_state
-from kitbag.errors import InvalidError
+from kitbag.errors import InvalidError, UsageError
 from kitbag.library.agents import Agent
 from kitbag.library.registry import Registry
 from kitbag.library.visibility import Verdict
@@ -100,6 +100,8 @@ def show(
     as_json: bool,
 ) -> None:
     """One agent: what it may do, what it is told, what that costs."""
+    if task and not (prompt or explain):
+        raise UsageError("--task is only of use with --prompt", "add --prompt")
     registry = open_registry(dirs, team, persona)
     agent = registry.find_agent(name)
     if prompt or explain:

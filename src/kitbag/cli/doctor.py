@@ -10,7 +10,7 @@ from kitbag.cli.options import json_option, library_options, open_registry
 from kitbag.errors import Diagnostic, KitbagError, worst_first
 from kitbag.library.inert import inert_configuration
 from kitbag.library.registry import Registry
-from kitbag.library.review import nested_skills
+from kitbag.library.review import nested_skills, skill_contents
 
 
 @click.command()
@@ -26,6 +26,7 @@ def command(dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> No
         [
             *registry.diagnostics(),
             *nested_skills(registry.skills),
+            *skill_contents(registry),
             *inert_configuration(registry.places),
             *_changed_plugins(registry.places.kitbag_home),
         ]

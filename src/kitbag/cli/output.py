@@ -62,6 +62,8 @@ def width_of(text: str) -> int:
 def cut(text: str, width: int) -> str:
     if width_of(text) <= width:
         return text
+    if "/" in text and " " not in text and text.isascii():
+        return "…" + text[len(text) - width + 1 :]  # of a path the end says most
     while text and width_of(text) > width - 1:
         text = text[: max(0, min(len(text) - 1, width))] if len(text) > width else text[:-1]
     return text.rstrip() + "…"
@@ -85,7 +87,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 def _narrow(widths: list[int], screen: int) -> None:
     """Takes from the widest columns until the last one, which says most, has a third of the screen."""
-    wanted = min(widths[-1], screen // 3)
+    wanted = min(widths[-1], max(screen // 4, 24))
     while sum(widths[:-1]) + 2 * (len(widths) - 1) + wanted > screen:
         # The first column is the name, which is needed whole to be used.
         widest = max(range(len(widths) - 1), key=lambda at: widths[at] - (30 if at == 0 else 0))
@@ -117,10 +119,14 @@ def fields(pairs: Iterable[tuple[str, str]]) -> None:
             echo(" " * margin + line)
 
 
-def _wrap(text: str, width: int) -> list[str]:
+def _wrap(text: str, width: int, indent: str = "") -> list[str]:
     import textwrap
 
-    return textwrap.wrap(text, width, break_long_words=True, break_on_hyphens=False) or [""]
+    first = text[: len(text) - len(text.lstrip(" "))]
+    made = textwrap.wrap(
+        text, max(width, 20), initial_indent=first, subsequent_indent=first + indent, break_on_hyphens=False
+    )
+    return made or [""]
 
 
 def as_json(value: Any) -> None:
@@ -150,12 +156,17 @@ def diagnostic_json(diagnostic: "Diagnostic") -> dict[str, Any]:
 def diagnostic_lines(diagnostic: "Diagnostic", stream: Any = None) -> list[str]:
     mark = style(diagnostic.severity, _SEVERITY_STYLE[diagnostic.severity], stream)
     head = f"{mark}: {clean(short_path(diagnostic.place))}: {clean(diagnostic.problem)} [{diagnostic.code}]"
-    return [head, f"  fix: {clean(diagnostic.fix)}"] if diagnostic.fix else [head]
+    lines = [head, f"  fix: {clean(diagnostic.fix)}"] if diagnostic.fix else [head]
+    screen = terminal_width()
+    if screen is None:
+        return lines
+    return [part for line in lines for part in _wrap(line, screen - 1, "  ")]
 
 
 def short_path(path: str) -> str:
     """Relative to here, or to `~`, where that is shorter to read."""
-    for base, mark in ((os.getcwd(), ""), (os.path.expanduser("~"), "~/")):
+    package = os.path.dirname(os.path.dirname(__file__))
+    for base, mark in ((package, "kitbag:"), (os.getcwd(), ""), (os.path.expanduser("~"), "~/")):
         if base != "/" and path.startswith(base + "/"):
             return mark + path[len(base) + 1 :]
     return path

@@ -1,5 +1,6 @@
 """`kitbag pack`: a task becomes the context of a subagent."""
 
+import signal
 import sys
 from typing import Any
 
@@ -16,14 +17,19 @@ from kitbag.packing.strategy import STRATEGIES
 from kitbag.packing.tasks_in import load_children, load_task
 
 EXIT_CODES = """\b
-Exit codes: 0 done, 2 usage, 4 no such task, 6 a skill or a reference can't be used,
-10 over budget after everything that may be cut, 13 the workspace is not trusted.
+Exit codes:
+  0   done
+  2   the command line is wrong
+  4   there is no such task
+  6   a skill, a task or a reference can't be used
+  10  over budget after everything that may be cut
+  13  the workspace is not trusted
 """
 
 
 @click.command(epilog=EXIT_CODES)
 @click.argument("task")
-@click.option("--skills", "names", default="", metavar="A,B", help="These skills; the first is the primary one.")
+@click.option("--skills", "names", metavar="A,B", help="These skills; the first is the primary one.")
 @click.option("--strategy", type=click.Choice(STRATEGIES), help="How much of each skill; chosen if not given.")
 @click.option(
     "--output-requirements", "kind", type=click.Choice(OUTPUT_KINDS), default="manifest+file", show_default=True
@@ -42,6 +48,8 @@ Exit codes: 0 done, 2 usage, 4 no such task, 6 a skill or a reference can't be u
 @json_option
 def command(task: str, as_json: bool, **options: Any) -> None:
     """Turn TASK (an id, a file, or - for standard input) into a subagent's context."""
+    # Whoever ends us with a signal ends the commands we run, too.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         _pack(task, as_json, options)
     except KitbagError as error:
@@ -63,7 +71,7 @@ def _pack(task: str, as_json: bool, options: dict[str, Any]) -> None:
     )
     packer = Packer(registry, policy=policy, progress=_progress)
     wanted = PackOptions(
-        skills=tuple(name.strip() for name in options["names"].split(",") if name.strip()),
+        skills=_names(options["names"]),
         strategy=options["strategy"],
         output=options["kind"],
         values=_pairs("--var", options["variables"]),
@@ -102,6 +110,13 @@ def _pack(task: str, as_json: bool, options: dict[str, Any]) -> None:
     return None
 
 
+def _names(written: str | None) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in (written or "").split(",") if name.strip())
+    if written is not None and not names:
+        raise UsageError("--skills names no skill", "leave it out, and skills are selected")
+    return names
+
+
 def _pairs(option: str, written: tuple[str, ...]) -> dict[str, str]:
     values: dict[str, str] = {}
     for pair in written:
@@ -130,6 +145,8 @@ def explain(payload: Payload) -> None:
         f"{output.clean(payload.task.id)}: {payload.tokens:,} tokens ({payload.counter}), "
         f"{payload.choice.strategy} because {payload.choice.reason}"
     )
+    reasons = [f"{one.skill.full_name} ({one.reason})" for one in payload.selected]
+    output.echo(f"skills: {output.clean(', '.join(reasons))}")
     ledger_table(payload.ledger)
 
 

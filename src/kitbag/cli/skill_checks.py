@@ -170,9 +170,8 @@ def _manifest_entry(skill: Skill, root: str, known: ManifestEntry | None) -> dic
         "version": details.version or (known.version if known else "") or "0.0.0",
         "description": skill.description,
         "path": f"{folder}/{base}",
-        "token_budget": known.token_budget
-        if known and known.token_budget
-        else _round_up(estimate_tokens(delivery.body)),
+        # A budget caps the skill from then on, so it is only kept, never made up.
+        **({"token_budget": known.token_budget} if known and known.token_budget else {}),
         "tier": int(tier) if (tier := str(metadata.get("tier", known.tier if known else "") or 1)).isdigit() else tier,
         "references": [f"{folder}/{skill.location}"]
         + [f"{folder}/{base}/{r.path}" for r in delivery.resources if r.group == "references"],
@@ -182,10 +181,6 @@ def _manifest_entry(skill: Skill, root: str, known: ManifestEntry | None) -> dic
             "dispatch_triggers": list(details.triggers or (known.dispatch_triggers if known else ()) or details.tags),
         },
     }
-
-
-def _round_up(tokens: int) -> int:
-    return max(500, -(-tokens // 500) * 500)
 
 
 def _write_json(file: str, value: Any) -> None:

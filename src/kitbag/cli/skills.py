@@ -120,6 +120,7 @@ def which(name: str, dirs: tuple[str, ...], team: str, persona: str, as_json: bo
     registry = open_registry(dirs, team, persona)
     winners = registry.skills.candidates(name) or [registry.find_skill(name)]
     rows: list[dict[str, Any]] = []
+    used = "used" if len(winners) == 1 else "by full name"
     for winner in winners:
         rows.append(_claim(registry, winner, True))
         rows += [_claim(registry, loser, False) for first, loser in registry.skills.shadowed if first is winner]
@@ -129,7 +130,7 @@ def which(name: str, dirs: tuple[str, ...], team: str, persona: str, as_json: bo
         ("", "FULL NAME", "SCOPE", "RULE", "PATH"),
         [
             (
-                "used" if row["used"] else "shadowed",
+                used if row["used"] else "shadowed",
                 row["full_name"],
                 row["scope"],
                 row["rule"],
@@ -154,7 +155,7 @@ def _claim(registry: "Registry", skill: Skill, used: bool) -> dict[str, Any]:
 
 @command.command()
 @click.argument("query", nargs=-1, required=True)
-@click.option("--most", default=10, show_default=True, help="How many at the most.")
+@click.option("--most", type=click.IntRange(1), default=10, show_default=True, help="How many at the most.")
 @library_options
 @json_option
 def search(query: tuple[str, ...], most: int, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:

@@ -13,6 +13,7 @@ from kitbag.library.scopes import rule_of
 from kitbag.library.skills import COMMAND, FLAT, Skill
 from kitbag.library.visibility import named
 from kitbag.text.frontmatter import field_line
+from kitbag.text.hidden import code_points, find_hidden
 
 if TYPE_CHECKING:
     from kitbag.library.agents import Agent
@@ -124,4 +125,27 @@ def nested_skills(skills: Iterable[Skill]) -> list[Diagnostic]:
                 found.append(
                     Diagnostic("info", "nested-skill", path, 0, what, "move its folder beside the other skills")
                 )
+    return found
+
+
+def skill_contents(registry: "Registry") -> list[Diagnostic]:
+    """What only shows in the whole file: hidden characters in a body, `requires` that leads nowhere. For doctor."""
+    from kitbag.library.skill_files import read_details, read_skill_body
+
+    found: list[Diagnostic] = []
+    for skill in registry.skills:
+        if skill.root.scope == "built-in":
+            continue
+        body = read_skill_body(skill)
+        found += body.problems
+        hidden = find_hidden(body.text)
+        if hidden:
+            line = body.first_line + body.text.count("\n", 0, hidden[0][0])
+            what = f"hidden characters in the body, shown as [U+...]: {code_points(hidden)}"
+            found.append(Diagnostic("warning", "hidden-characters", skill.path, line, what, "remove them"))
+        for name in read_details(skill).requires:
+            if not registry.skills.candidates(name):
+                what = f"`requires` names {name!r}, but no skill is called so"
+                line = field_line(skill.path, "requires")
+                found.append(Diagnostic("warning", "unknown-name", skill.path, line, what, "correct the name"))
     return found

@@ -14,6 +14,7 @@ from kitbag.errors import Diagnostic
 from kitbag.ledger import Entry, Ledger, kept
 from kitbag.library.agents import Agent
 from kitbag.library.registry import Registry
+from kitbag.packing.catalog import budget_of, render_skills
 from kitbag.packing.preload import preload
 from kitbag.text.hidden import one_line, reveal_hidden
 
@@ -70,6 +71,12 @@ def compose_prompt(
     if preloads.skills:
         entries.append(part("preloads", "compose.preloads", "## Preloaded Skills\n\n"))
     entries += preloads.entries
+    if agent.tools.allows("Skill"):
+        already = {skill.full_name for skill in preloads.skills}
+        pairs = [pair for pair in registry.visible_skills(agent) if pair[0].full_name not in already]
+        catalog = render_skills(pairs, budget_of(registry.settings)).text
+        if catalog:
+            entries.append(part("catalog", "compose.catalog", f"{catalog}\n\n"))
     if body:
         entries.append(part("instructions", agent.path, f"## Additional Instructions\n{body}\n\n", scope))
     entries.append(part("environment", "compose.environment", f"## Environment\n{environment.render()}\n\n"))

@@ -9,14 +9,16 @@ from typing import NamedTuple
 from kitbag.errors import Diagnostic, InvalidError, KitbagError
 from kitbag.library.names import slug
 from kitbag.library.registry import Registry
-from kitbag.library.router import search
+from kitbag.library.router import search, words_of
 from kitbag.library.skill_files import Details, read_details
 from kitbag.library.skills import Skill
 from kitbag.packing.tasks_in import Task
+from kitbag.text.frontmatter import field_line
 
 FALLBACK = "task-executor"
 MOST = 3
-_SEARCH_SCORE = 0.6
+_SHARED_WORDS = 2
+"""One word in common is chance."""
 _WORD = re.compile(r"\w+")
 _REGEX_MARKS = frozenset("\\^$*+?()[]{}|")
 
@@ -74,6 +76,23 @@ class Dispatch:
         """Skills whose name, tag or trigger is this word."""
         return self._index().get(slug(word), [])
 
+    def missing(self, task: Task) -> list[Diagnostic]:
+        """Skills that a manifest promises for this task and that are not there, or are closed to models."""
+        from kitbag.library.manifest import read_manifest
+
+        words = {slug(word) for word in (*task.labels, task.type)} | set(
+            slug(f"{task.title} {task.description}").split("-")
+        )
+        found: list[Diagnostic] = []
+        for root in self.registry.roots("skills"):
+            for entry in read_manifest(root.path)[0].values():
+                asked = words & {slug(word) for word in (entry.name, *entry.dispatch_triggers)}
+                if asked:
+                    what = f"{entry.name!r} is meant for {', '.join(sorted(asked))!r} and can't be used; {FALLBACK} is"
+                    fix = "`kitbag skills show` tells why, `kitbag skills index` writes a new manifest"
+                    found.append(Diagnostic("warning", "dispatch", entry.file, 0, what, fix))
+        return found
+
     def mentioned(self, text: str) -> list[Skill]:
         """Skills with a trigger, tag or name in a text, most often mentioned first."""
         index = self._index()
@@ -103,6 +122,7 @@ def select_skills(task: Task, dispatch: Dispatch, names: tuple[str, ...]) -> tup
     warnings: list[Diagnostic] = []
     chosen = [Selected(_usable(dispatch.registry, name), "named") for name in names] or _automatic(task, dispatch)
     if not chosen:
+        warnings += dispatch.missing(task)
         chosen = [Selected(dispatch.registry.find_skill(FALLBACK), "nothing else matches")]
     unique = {selected.skill.full_name: selected for selected in reversed(chosen)}
     ordered = [unique[name] for name in dict.fromkeys(selected.skill.full_name for selected in chosen)]
@@ -130,7 +150,12 @@ def _automatic(task: Task, dispatch: Dispatch) -> list[Selected]:
         hits = [Selected(skill, "a trigger or keyword in the task") for skill in dispatch.mentioned(text)]
     if not hits:
         found = search(dispatch.registry, task.title, MOST)
-        hits = [Selected(hit.skill, f"search score {hit.score}") for hit in found if hit.score >= _SEARCH_SCORE]
+        wanted = words_of(task.title)
+        hits = [
+            Selected(hit.skill, f"search score {hit.score}")
+            for hit in found
+            if len(wanted & words_of(f"{hit.skill.full_name} {hit.skill.summary}")) >= _SHARED_WORDS
+        ]
     unique = {hit.skill.full_name: hit for hit in reversed(hits)}
     return [unique[name] for name in dict.fromkeys(hit.skill.full_name for hit in hits)][:MOST]
 
@@ -145,12 +170,14 @@ def _with_required(chosen: list[Selected], dispatch: Dispatch, warnings: list[Di
                 needed = _usable(dispatch.registry, name)
             except InvalidError as error:
                 what = f"`requires` names {name!r}: {error.problem}; {FALLBACK} is used instead"
-                warnings.append(Diagnostic("warning", "required-skill", skill.path, 0, what, "correct `requires`"))
+                line = field_line(skill.path, "requires")
+                warnings.append(Diagnostic("warning", "required-skill", skill.path, line, what, "correct `requires`"))
                 needed = dispatch.registry.find_skill(FALLBACK)
             if needed.full_name in trail:
                 circle = " -> ".join((*trail[trail.index(needed.full_name) :], needed.full_name))
                 what = f"`requires` goes in a circle: {circle}"
-                warnings.append(Diagnostic("warning", "required-circle", skill.path, 0, what, "remove one of them"))
+                line = field_line(skill.path, "requires")
+                warnings.append(Diagnostic("warning", "required-circle", skill.path, line, what, "remove one of them"))
             elif needed.full_name not in found:
                 found[needed.full_name] = Selected(needed, f"required by {skill.full_name}")
                 pull(needed, (*trail, needed.full_name))
@@ -179,15 +206,18 @@ def check_model(skill: Skill, details: Details, model: str) -> list[Diagnostic]:
         fits = wanted.name in ("inherit", "default") or any(_same_model(str(name), target) for name in names)
         if not fits:
             what = f"meant for the model {wanted.name}, and this is {model}"
-            found.append(
-                Diagnostic("warning", "model-mismatch", skill.path, 2, what, "use that model, or another skill")
-            )
+            found.append(_mismatch(skill, "model", what))
     compatibility = as_text(details.metadata.get("compatibility", "")).lower()
     mentioned = [family for family in _FAMILIES if family in compatibility]
     if mentioned and not any(_same_model(family, target) for family in mentioned):
         what = f"`compatibility` names {', '.join(mentioned)}, and this is {model}"
-        found.append(Diagnostic("warning", "model-mismatch", skill.path, 2, what, "use that model, or another skill"))
+        found.append(_mismatch(skill, "compatibility", what))
     return found
+
+
+def _mismatch(skill: Skill, field: str, what: str) -> Diagnostic:
+    line = field_line(skill.path, field)
+    return Diagnostic("warning", "model-mismatch", skill.path, line, what, "use that model, or another skill")
 
 
 _ALIAS_FAMILY = {"sonnet": "claude", "opus": "claude", "haiku": "claude", "fable": "claude"}

@@ -32,11 +32,11 @@ class Budgets(NamedTuple):
 class OverBudgetError(KitbagError):
     exit_code = 10
 
-    def __init__(self, budget: str, tokens: int, limit: int) -> None:
+    def __init__(self, budget: str, tokens: int, limit: int, fix: str = "") -> None:
         over = tokens - limit
         super().__init__(
             f"over the {budget} budget by {over:,} tokens: {tokens:,} of {limit:,} after all that may be cut",
-            f"raise budget.{budget}, or give less",
+            fix or f"raise budget.{budget}, or give less",
         )
         self.budget = budget
         self.excess = over
@@ -74,14 +74,26 @@ class Part:
 class SkillPiece:
     """A skill on its way into the payload."""
 
-    __slots__ = ("_count", "body", "cap", "head", "main", "references", "skill", "title")
+    __slots__ = ("_count", "_whole", "body", "cap", "head", "lowered", "main", "references", "skill", "title")
 
-    def __init__(self, skill: Skill, title: str, head: str, body: str, count: Count, cap: int | None = None) -> None:
+    def __init__(
+        self,
+        skill: Skill,
+        title: str,
+        head: str,
+        body: str,
+        count: Count,
+        cap: int | None = None,
+        whole: Callable[[], str] | None = None,
+    ) -> None:
+        """`whole` gives the body of which `body` is the start: what may never be cut is looked for there."""
         self.skill = skill
         self.title = title
         self.head = head
         self.body = body
         self.cap = cap
+        self.lowered = False
+        self._whole = whole
         self._count = count
         self.main = Part("skill", skill.path, skill.root.scope, "L1", self._with(body), count)
         self.references: list[Part] = []
@@ -108,17 +120,23 @@ class SkillPiece:
         text = lines if not missing else f"{lines.rstrip()}\n\n" + "\n\n".join(missing)
         if self._count(text) < self._count(self.body):
             self.main.become(self._with(text), reason)
+            self.lowered = True
+
+    def _cuttable(self) -> str:
+        if self._whole is not None:
+            self.body, self._whole = self._whole(), None
+        return self.body
 
     def cut_sections(self, allowed: int, reason: str) -> None:
         room = max(allowed - self._count(self._with("")), 0)
-        done = truncate_sections(self.body, room, self._count)
+        done = truncate_sections(self._cuttable(), room, self._count)
         if done.cuts:
             titles = ", ".join(cut.what for cut in done.cuts[:4]) + (", ..." if len(done.cuts) > 4 else "")
             self.main.become(self._with(done.text), f"{reason}: {titles}")
 
     def cut_lines(self, allowed: int, reason: str) -> None:
         room = max(allowed - self._count(self._with("")), 0)
-        done = truncate_body(self.body, room, self._count)
+        done = truncate_body(self._cuttable(), room, self._count)
         if done.cuts:
             self.main.become(self._with(done.text), reason)
 

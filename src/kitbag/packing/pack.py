@@ -112,6 +112,8 @@ class Packer:
         self.reads = 0
         """How many skill files have been read, for all packs of this Packer."""
         self.uses = 0
+        self._largest = ""
+        """What to tell about the last text that was resolved, if it turns out to be too long."""
         self._texts: dict[str, _SkillText] = {}
         self._references: dict[str, tuple[list[tuple[str, str]], list[Diagnostic]]] = {}
 
@@ -139,7 +141,7 @@ class Packer:
             (task_entry, budgets.task, "task"),
         ):
             if entry.tokens > limit:
-                raise OverBudgetError(name, entry.tokens, limit)
+                raise OverBudgetError(name, entry.tokens, limit, self._largest if name == "task" else "")
         preloads = self._preloads(options, budgets.skills, warnings)
         selected, found = select_skills(task, self.dispatch, options.skills)
         warnings += found
@@ -154,14 +156,23 @@ class Packer:
         ]
         heading = kept("skills", "assembly", "## Skill Context\n\n", count, "built-in")
         others = protocol.tokens + heading.tokens + task_entry.tokens + output.tokens + preloads.tokens
-        spawn_limit = min(budgets.total, available) * budgets.fill // 100
+        window = min(budgets.total, available)
+        spawn_limit = min(window * budgets.fill // 100, window - options.used)
         if pieces:
             fit(pieces, others, budgets.skills - preloads.tokens, spawn_limit)
         elif others > spawn_limit:
             raise OverBudgetError("total", others, spawn_limit)
         entries = [protocol, heading, *(entry for piece in pieces for entry in piece.entries())]
-        entries += [_left_to_preload(one.skill) for one in selected if one.skill.full_name in already]
+        costs = {entry.source: entry.tokens for entry in preloads.entries}
+        entries += [
+            _left_to_preload(one.skill, costs.get(one.skill.path, 0))
+            for one in selected
+            if one.skill.full_name in already
+        ]
+        if pieces and pieces[0].lowered:
+            choice = Choice("minimal", f"{choice.strategy} ({choice.reason}) was over budget")
         ledger = Ledger((*entries, task_entry, output))
+        warnings += [_cut_warning(entry) for entry in entries if entry.tokens_cut and "budget" in entry.reason]
         return Payload(
             task, ledger, choice, tuple(selected), tuple(dict.fromkeys(warnings)), contract, self.counter.name
         )
@@ -194,6 +205,12 @@ class Packer:
         source = Source(text, path, scope, base or places.cwd, root or places.project, line or 1)
         done = resolve(source, values, self.policy, self.limits, workspace=places.cwd, progress=self.progress)
         warnings += done.warnings
+        largest = max(done.insertions, key=lambda one: one.length, default=None)
+        self._largest = ""
+        if largest is not None and largest.length > 2000:
+            at = source.first_line + text.count("\n", 0, largest.offset)
+            size = f"{largest.bytes:,} bytes"
+            self._largest = f"the largest part is {largest.origin} ({size}), named near {path}:{at}; name less"
         return done.text
 
     def _piece(
@@ -206,14 +223,17 @@ class Packer:
         body = text.body
         count = self.counter.count
         cut = first_lines(body, MINIMAL_LINES, count) if strategy == "minimal" else None
-        body = self._resolved(
-            cut.text if cut else body, skill.path, skill.root.scope, text.body_line, values, warnings,
-            base=skill.directory, root=skill.root.plugin_path,
-        )  # fmt: skip
-        body = replace_path_variables(body, skill)
+
+        def resolved(body: str) -> str:
+            scope, line, root = skill.root.scope, text.body_line, skill.root.plugin_path
+            done = self._resolved(body, skill.path, scope, line, values, warnings, base=skill.directory, root=root)
+            return replace_path_variables(done, skill)
+
+        whole = (lambda: resolved(text.body)) if cut and cut.cuts else None
+        body = resolved(cut.text if cut else body)
         version = details.version or (entry.version if (entry := self.registry.manifest_entry(skill)) else "")
         title = f"### {skill.full_name} (v{version})" if version else f"### {skill.full_name}"
-        piece = SkillPiece(skill, title, text.head, body, count, self._cap(skill, details))
+        piece = SkillPiece(skill, title, text.head, body, count, self._cap(skill, details), whole)
         if cut and cut.cuts:
             piece.main.full += sum(one.tokens for one in cut.cuts)
             piece.main.reason = f"minimal: the first {MINIMAL_LINES} lines"
@@ -279,9 +299,14 @@ class Packer:
         return found[0]
 
 
-def _left_to_preload(skill: Skill) -> Entry:
+def _left_to_preload(skill: Skill, cost: int) -> Entry:
     why = "the agent preloads it; a skill is never injected twice"
-    return Entry("skill", skill.path, skill.root.scope, "L1", "", 0, 0, "omitted", why)
+    return Entry("skill", skill.path, skill.root.scope, "L1", "", 0, cost, "omitted", why)
+
+
+def _cut_warning(entry: Entry) -> Diagnostic:
+    what = f"{entry.tokens_cut:,} tokens of it are left out: {entry.reason}"
+    return Diagnostic("warning", "cut", entry.source, 0, what, "raise the budget, or make it shorter")
 
 
 def _protocol() -> str:

@@ -80,15 +80,18 @@ Ask = Callable[[tuple[Request, ...]], bool]
 """Shown everything that needs an answer, at once; True allows all of it."""
 
 
+_MOST_SHOWN = 20
+
+
 class RefusedError(KitbagError):
-    """All that was refused at once; the message names the first with file and line."""
+    """All that was refused at once, each with file and line."""
 
     exit_code = 6
 
     def __init__(self, requests: tuple[Request, ...], fix: str) -> None:
-        first, more = requests[0], len(requests) - 1
-        others = f" (and {more} more)" if more else ""
-        super().__init__(f"{_refusal(first)}{others}", fix)
+        shown = [_refusal(request) for request in requests[:_MOST_SHOWN]]
+        more = len(requests) - _MOST_SHOWN
+        super().__init__("; ".join(shown) + (f"; and {more} more" if more > 0 else ""), fix)
         self.requests = requests
 
 
@@ -109,7 +112,9 @@ def settle(requests: Sequence[Request], ask: Ask | None) -> None:
         # What trust would not change is said first.
         refused.sort(key=lambda request: request.decision.verdict)
         if refused[0].decision.verdict == "untrusted":
-            raise UntrustedError(tuple(refused), "read that file, then allow it with --trust-workspace")
+            raise UntrustedError(
+                tuple(refused), "read that file, then allow it with --allow-commands or --allow-env NAME"
+            )
         fix = "remove it; if it is only an example, put it in backticks or write a backslash first"
         raise RefusedError(tuple(refused), fix)
     asked = tuple(request for request in requests if request.decision.verdict == "ask")

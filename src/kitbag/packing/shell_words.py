@@ -30,6 +30,15 @@ _PIECES: Final = {
 _ANSWERING: Final = frozenset(("grep", "egrep", "fgrep", "rg", "find", "diff", "test", "["))
 
 
+# Programs that read one of their words as code: quotes do not reach that far.
+_INTERPRETER: Final = re.compile(
+    r"(?<![\w./-])(?:\S*/)?(?:eval|source|ssh|xargs|(?:ba|da|z|k|a)?sh|python[\d.]*|perl|ruby|node|awk|sed)(?![\w-])"
+)
+
+
+_HARMLESS: Final = re.compile(r"[\w./:@%+,-]*")
+
+
 class Filled(NamedTuple):
     text: str
     """As it would be run. What is unknown or unsafe is left as it was written."""
@@ -50,7 +59,9 @@ def fill_command(command: str, values: Mapping[str, str]) -> Filled:
             value = values.get(name)
             if value is None:
                 unknown.append(name)
-            elif wrong := _wrong_place(name, value, hard, state):
+            elif wrong := _wrong_place(name, value, hard, state) or _read_as_code(
+                name, value, command[: piece.start()]
+            ):
                 unsafe = unsafe or wrong
             else:
                 found = _quoted(value, state)
@@ -72,6 +83,14 @@ def _wrong_place(name: str, value: str, hard: str, state: str) -> str:
         return f"the value of {{{{{name}}}}} has a NUL character, which no command can be given"
     place = "in a comment" if state == "#" else f"behind `{hard}`" if hard else ""
     return f"{{{{{name}}}}} stands {place}, where the shell may read a value as code" if place else ""
+
+
+def _read_as_code(name: str, value: str, before: str) -> str:
+    """`sh -c "echo {{X}}"`: one word for the outer shell, and code for the inner one."""
+    program = _INTERPRETER.search(before)
+    if program is None or _HARMLESS.fullmatch(value):
+        return ""
+    return f"{{{{{name}}}}} is handed to `{program[0]}`, which may read a value as code"
 
 
 def _quoted(value: str, state: str) -> str:

@@ -24,7 +24,7 @@ def choose_strategy(
     share = used / available if available > 0 else 1.0
     if share > BUSY:
         return Choice("minimal", f"{share:.0%} of the context is in use, more than {BUSY:.0%}")
-    each = (available - overhead) // max(skills, 1)
+    each = max(available - overhead, 0) // max(skills, 1)
     if each < TIGHT:
         return Choice("minimal", f"{each:,} tokens for each skill, under {TIGHT:,}")
     if "simple" in {label.lower() for label in task.labels}:

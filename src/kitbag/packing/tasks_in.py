@@ -6,13 +6,17 @@ by pack.
 
 import os
 import sys
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from kitbag.errors import Diagnostic, InvalidError, NotFoundError
 from kitbag.library.scopes import Places
 from kitbag.text.frontmatter import parse_head, split
 from kitbag.text.guarded_yaml import YamlError, read_yaml
-from kitbag.text.source import SourceError, read_text
+from kitbag.text.hidden import code_points, find_hidden, one_line, reveal_hidden
+from kitbag.text.source import SourceError, decode, read_text
+
+if TYPE_CHECKING:
+    import subprocess
 
 SUFFIXES = (".json", ".yaml", ".yml", ".md")
 FIELDS = frozenset(
@@ -73,7 +77,10 @@ class TaskSource(NamedTuple):
 def load_task(reference: str, source: TaskSource, stdin: str | None = None) -> tuple[Task, list[Diagnostic]]:
     """Raises NotFoundError (exit 4) when there is no such task, InvalidError when it can't be read."""
     if reference == "-":
-        text = sys.stdin.read(_LIMIT) if stdin is None else stdin
+        try:
+            text = decode(sys.stdin.buffer.read(_LIMIT))[0] if stdin is None else stdin
+        except SourceError as error:
+            raise InvalidError(f"standard input: {error.problem}", "pipe a task as JSON, YAML or Markdown") from error
         if not text.strip():
             raise NotFoundError("there is no task on standard input", "pipe a task as JSON, YAML or Markdown")
         return parse_task(text, "", "standard input")
@@ -106,8 +113,12 @@ def load_children(task: Task, source: TaskSource) -> tuple[list[Task], list[Diag
             problems += warnings
         return found, problems
     for name in task.children or _named_parent(task.id, source.places):
-        child, warnings = load_task(name, source)
-        found.append(child)
+        try:
+            child, warnings = load_task(name, source)
+        except NotFoundError as error:
+            raise NotFoundError(f"a child of {task.id}: {error.problem}", error.fix) from error
+        if child.id != task.id:
+            found.append(child)
         problems += warnings
     return found, problems
 
@@ -128,8 +139,9 @@ def _find_file(reference: str, places: Places) -> str | None:
             if os.path.isfile(path):
                 return path
     path = os.path.join(places.cwd, os.path.expanduser(reference)) if "\0" not in reference else ""
-    looks_like_file = os.sep in reference or reference.endswith(SUFFIXES)
-    return path if looks_like_file and os.path.isfile(path) else None
+    if path and os.path.exists(path) and not os.path.isfile(path):
+        raise InvalidError(f"{reference} is no file that holds a task", "name a JSON, YAML or Markdown file")
+    return path if path and os.path.isfile(path) else None
 
 
 def _named_parent(task_id: str, places: Places) -> list[str]:
@@ -154,14 +166,15 @@ def run_configured(command: str, task_id: str, cwd: str) -> str:
 
     words = [word.replace("{id}", task_id) for word in shlex.split(command)]
     try:
-        done = subprocess.run(  # noqa: S603 - the user's own setting
-            words, cwd=cwd, stdin=subprocess.DEVNULL, capture_output=True, timeout=COMMAND_SECONDS, check=False
-        )
+        done = _run(words, cwd)
     except FileNotFoundError as error:
         raise InvalidError(
             f"the task command can't be run: {words[0]} is not there", "correct pack.task_command"
         ) from error
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except subprocess.TimeoutExpired as error:
+        what = f"the task command took more than {COMMAND_SECONDS} seconds: {' '.join(words)}"
+        raise InvalidError(what, "correct pack.task_command") from error
+    except OSError as error:
         raise InvalidError(f"the task command can't be run: {error}", "correct pack.task_command") from error
     if done.returncode != 0:
         said = (done.stderr or done.stdout).decode("utf-8", "replace").strip().splitlines()
@@ -170,11 +183,28 @@ def run_configured(command: str, task_id: str, cwd: str) -> str:
     return done.stdout[:_LIMIT].decode("utf-8", "replace")
 
 
+def _run(words: list[str], cwd: str) -> "subprocess.CompletedProcess[bytes]":
+    """In a process group of its own, so that nothing of it is left when it takes too long."""
+    import signal
+    import subprocess
+
+    pipe = subprocess.PIPE
+    with subprocess.Popen(  # noqa: S603 - the user's own setting
+        words, cwd=cwd, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=COMMAND_SECONDS)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(words, process.returncode, output, errors)
+
+
 def parse_task(text: str, suffix: str, source: str, name: str = "") -> tuple[Task, list[Diagnostic]]:
     """JSON, YAML, or Markdown whose head has the fields and whose body is the description."""
     if suffix == ".json" or (not suffix and text.lstrip().startswith(("{", "["))):
         found = _many(_parse_json(text, source))
-        if not found:
+        if not found or not any(found[0].get(key) for key in ("id", "title", "description")):
             raise InvalidError(f"{source}: holds no task", 'write {"id": ..., "title": ...}')
         return _from_fields(found[0], source, name, 0)
     if suffix in (".yaml", ".yml"):
@@ -193,6 +223,8 @@ def parse_task(text: str, suffix: str, source: str, name: str = "") -> tuple[Tas
     line = parts.body_line + (len(parts.body) - len(parts.body.lstrip("\n")))
     if body:
         fields["description"] = body
+    if not any(fields.values()):
+        raise InvalidError(f"{source}: holds no task", "write a head with `title:` and a description below it")
     if not fields.get("title"):
         first = next((line.strip("# ") for line in body.split("\n") if line.strip()), "")
         fields["title"] = first[:120]
@@ -208,7 +240,7 @@ def _parse_json(text: str, source: str) -> Any:
         raise InvalidError(f"{source}: nested too deeply", "write a plain task") from error
     except ValueError as error:
         line = getattr(error, "lineno", 0)
-        raise InvalidError(f"{source}:{line}: not valid JSON: {error}", "mend it") from error
+        raise InvalidError(f"{source}:{line}: not valid JSON: {error}", "correct the JSON at that line") from error
 
 
 def _many(value: Any) -> list[dict[str, Any]]:
@@ -231,18 +263,27 @@ def _from_fields(fields: dict[str, Any], source: str, name: str, line: int) -> t
     def text(key: str) -> str:
         value = fields.get(key)
         if value is None or isinstance(value, str | int | float | bool):
-            return "" if value is None else str(value).strip()
+            return visible(key, "" if value is None else str(value).strip())
         what = f"`{key}` of the task is not a text; ignored"
         problems.append(Diagnostic("warning", "task-field", source, 0, what, f"write `{key}` as a text"))
         return ""
 
+    def visible(key: str, value: str) -> str:
+        """Nothing hidden, and all but the description on one line."""
+        hidden = find_hidden(value)
+        if hidden:
+            what = f"`{key}` of the task has hidden characters, shown as [U+...]: {code_points(hidden)}"
+            problems.append(Diagnostic("warning", "hidden-characters", source, line, what, "remove them"))
+            value = reveal_hidden(value)
+        return value if key == "description" else one_line(value)
+
     def texts(key: str) -> tuple[str, ...]:
         value = fields.get(key)
         if isinstance(value, str):
-            return tuple(part.strip() for part in value.split(",") if part.strip())
+            return tuple(visible(key, part) for part in value.split(",") if part.strip())
         if isinstance(value, list):
             items = cast("list[Any]", value)
-            return tuple(_id_or_text(item) for item in items if _id_or_text(item))
+            return tuple(visible(key, _id_or_text(item)) for item in items if _id_or_text(item))
         if value is not None:
             what = f"`{key}` of the task is not a list; ignored"
             problems.append(Diagnostic("warning", "task-field", source, 0, what, f"write `{key}` as a list"))
