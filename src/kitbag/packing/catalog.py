@@ -205,7 +205,8 @@ def _escaped_length(text: str) -> int:
 
 def _safe(text: str) -> str:
     """One line that can't be taken for markup."""
-    if text.isascii() and text.isprintable() and "<" not in text and "&" not in text and "  " not in text:
+    plain = text.removesuffix("…")  # our own mark, which alone would call for the careful way
+    if plain.isascii() and plain.isprintable() and "<" not in plain and "&" not in plain and "  " not in plain:
         return text.strip()
     return _ENTITY.sub("&amp;", remove_hidden(one_line(text))).replace("<", "&lt;")
 

@@ -25,7 +25,7 @@ _TERMINAL = "[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 
 def find_hidden(text: str) -> list[tuple[int, int]]:
     """(offset, code point) of each character that hides or disguises text."""
-    if text.isascii() and text.isprintable():
+    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return []
     allowed: set[int] = set()
     if "\U0001f3f4" in text:
