@@ -61,8 +61,16 @@ class Runner(Protocol):
 
 def run_command(command: Command, tick: Tick | None = None, /, *, prefix: Sequence[str] = ()) -> Ran:
     """Never raises for what the command does. `prefix` is put before the shell: `("bwrap", ...)`."""
-    shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
     mark = os.urandom(12).hex()
+    try:
+        return _run(command, tick, prefix, mark)
+    except BaseException:  # a signal that ends us may come at any moment, also when the command has just begun
+        _kill_survivors(mark.encode())
+        raise
+
+
+def _run(command: Command, tick: Tick | None, prefix: Sequence[str], mark: str) -> Ran:
+    shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
     # A command that runs Kitbag passes its own mark on, so that ending it ends what that one started.
     outer = command.environment.get(MARK, "")[-1000:]
     output = _Output(command.characters)
@@ -81,9 +89,9 @@ def run_command(command: Command, tick: Tick | None = None, /, *, prefix: Sequen
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         return Ran(f"can't be started: {reason}", 126, "", 0)
     pipe = process.stdout.fileno() if process.stdout else -1
-    os.set_blocking(pipe, False)
     stopped: Literal["", "time", "output"] = ""
     try:
+        os.set_blocking(pipe, False)
         with _exit_descriptor(process.pid) as exited:
             stopped = _follow(process.pid, pipe, exited, output, command.seconds, tick)
             if stopped:
