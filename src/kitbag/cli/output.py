@@ -124,7 +124,7 @@ def _wrap(text: str, width: int, indent: str = "") -> list[str]:
 
     first = text[: len(text) - len(text.lstrip(" "))]
     made = textwrap.wrap(
-        text, max(width, 20), initial_indent=first, subsequent_indent=first + indent, break_on_hyphens=False
+        text.lstrip(" "), max(width, 20), initial_indent=first, subsequent_indent=first + indent, break_on_hyphens=False
     )
     return made or [""]
 
