@@ -38,7 +38,7 @@ KEYS = {
     "plugins install": "the keys of `plugins list`, and `updated`, `changed` (`sign`, `path`), `problems`.",
     "pack": "`task`, `payload`, `tokens`, `token_counter`, `strategy`, `strategy_reason`, `skills` (names), `skill_reasons`, "
     "`warnings` (texts), `diagnostics`, `ledger`, `cache` (`skill_reads`, `skill_uses`). With `--children`: `epic`, `children` "
-    '(a list of these) and `cache`. A failure prints `{"error": {"code", "problem", "fix"}}` on stderr.',
+    "(a list of these) and `cache`.",
     "config get": "a list: `key`, `value`, `source`, `meaning`.",
     "config set": "`key`, `value`, `file`.",
     "config where": "a list: `what`, `path`, `exists`.",
@@ -51,7 +51,8 @@ def commands_page() -> str:
         "# Commands",
         "Written by `make docs` from the program itself.",
         "Every listing has `--json`; JSON is plain ASCII. A problem or diagnostic is `severity` (error, warning, info), "
-        "`code`, `file`, `line` (0: the whole file), `problem`, `fix`. Results go to stdout, remarks and errors to stderr.",
+        "`code`, `file`, `line` (0: the whole file), `problem`, `fix`. Results go to stdout, remarks and errors to stderr; "
+        'with `--json` an error is `{"error": {"code", "problem", "fix"}}`.',
         "```\n" + EXIT_CODES.replace("\b\n", "").strip() + "\n```",
     ]
     context = click.Context(cli, info_name="kitbag", **cli.context_settings)

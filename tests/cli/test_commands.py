@@ -74,6 +74,18 @@ def test_a_failure_has_its_exit_code_and_says_what_to_do_on_stderr(
     assert "Traceback" not in done.stderr
 
 
+def test_with_json_an_error_is_json_too(world: World) -> None:
+    done = world.run("skills", "show", "nothing", "--json")
+    assert (done.returncode, done.stdout) == (4, "")
+    error = json.loads(done.stderr)["error"]
+    assert (error["code"], error["problem"]) == (4, "no skill is called 'nothing'")
+
+
+def test_shells_are_told_how_to_complete(world: World) -> None:
+    world.env["_KITBAG_COMPLETE"] = "bash_source"
+    assert "complete" in world.run().stdout
+
+
 def test_an_unknown_name_gets_close_ones(world: World) -> None:
     world.skill(".kitbag/skills", "code-review")
     assert "did you mean code-review?" in world.run("skills", "show", "code-reveiw").stderr

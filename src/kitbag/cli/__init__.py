@@ -44,12 +44,13 @@ def _run() -> int:
     from kitbag.cli.root import cli
     from kitbag.errors import KitbagError
 
+    chosen: dict[str, bool] = {}
     try:
-        cli.main(prog_name="kitbag", standalone_mode=False)
+        cli.main(prog_name="kitbag", standalone_mode=False, obj=chosen)
     except KitbagError as error:
         from kitbag.cli.output import fail
 
-        fail(error)
+        fail(error, as_json=chosen.get("json", False))
         return error.exit_code
     except ClickException as error:
         error.show()

@@ -172,10 +172,16 @@ def short_path(path: str) -> str:
     return path
 
 
-def fail(error: "KitbagError") -> None:
+def fail(error: "KitbagError", as_json: bool = False) -> None:
+    if as_json:
+        import json
+
+        found = {"code": error.exit_code, "problem": error.problem, "fix": error.fix}
+        return remark(json.dumps({"error": found}, indent=2))
     remark(f"{style('error', 'red', sys.stderr)}: {clean(error.problem)}")
     if error.fix:
         remark(f"  {clean(error.fix)}")
+    return None
 
 
 def count(number: int, noun: str) -> str:

@@ -8,7 +8,7 @@ import click
 
 from kitbag.cli import output
 from kitbag.cli.options import json_option, library_options, open_registry
-from kitbag.errors import KitbagError, UsageError
+from kitbag.errors import UsageError
 from kitbag.ledger import Ledger
 from kitbag.packing.output_contract import OUTPUT_KINDS
 from kitbag.packing.pack import Packer, PackOptions, Payload
@@ -50,16 +50,7 @@ def command(task: str, as_json: bool, **options: Any) -> None:
     """Turn TASK (an id, a file, or - for standard input) into a subagent's context."""
     # Whoever ends us with a signal ends the commands we run, too.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    try:
-        _pack(task, as_json, options)
-    except KitbagError as error:
-        if not as_json:
-            raise
-        import json
-
-        found = {"code": error.exit_code, "problem": error.problem, "fix": error.fix}
-        output.remark(json.dumps({"error": found}, indent=2))
-        sys.exit(error.exit_code)
+    _pack(task, as_json, options)
 
 
 def _pack(task: str, as_json: bool, options: dict[str, Any]) -> None:
