@@ -7,12 +7,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places
 
 TEST_TIMEOUT = 60
+
+# Time is not what property tests are about; in CI the same examples are tried each time.
+hypothesis.settings.register_profile("kitbag", deadline=None, derandomize=os.environ.get("CI") == "true")
+hypothesis.settings.load_profile("kitbag")
 
 
 class World:
