@@ -71,4 +71,12 @@ def test_a_text_answer_ends_with_its_status(tmp_path: Path, answer: str, valid: 
 
 
 def test_an_id_never_leads_out_of_the_output_folder() -> None:
-    assert contract_for("../../etc/passwd", "manifest+file", "d").output_file == ".kitbag/output/etc-passwd.md"
+    file = contract_for("../../etc/passwd", "manifest+file", "d").output_file
+    assert file.startswith(".kitbag/output/etc-passwd-")
+    assert ".." not in file
+
+
+def test_two_ids_never_share_a_file_and_an_id_is_never_scanned() -> None:
+    ids = ("задача", "任务", "a/b", "a-b", "x" * 70, "x" * 71)
+    assert len({contract_for(one, "manifest+file", "d").output_file for one in ids}) == len(ids)
+    assert '"id": "{{OUTPUT_FILE}}x"' in contract_for("{{OUTPUT_FILE}}x", "manifest+file", "d").render()

@@ -557,3 +557,96 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+@pytest.mark.parametrize("trigger", ["(a+)+$", "(a|a)*$", "a*a*a*a*b$", "([a-z]+"])
+def test_a_trigger_that_could_take_for_ever_is_no_pattern_and_is_told(world: World, trigger: str) -> None:
+    world.write(".kitbag/skills/rx/SKILL.md", f"---\nname: rx\ndescription: d\ntriggers:\n  - '{trigger}'\n---\nx\n")
+    task(world, title="a" * 60 + "!")
+    found = packed(world, "T1")
+    assert found["skills"] == ["task-executor"]
+    assert any("is not used as a pattern" in warning for warning in found["warnings"])
+
+
+def test_a_trigger_with_marks_in_it_is_still_a_word_and_a_pattern_a_pattern(world: World) -> None:
+    world.write(
+        ".kitbag/skills/cpp/SKILL.md", "---\nname: native\ndescription: d\ntriggers: ['C++', 'SHOP-\\d+']\n---\nx\n"
+    )
+    task(world, "A", title="Fix music")
+    task(world, "B", title="Something", labels=["C++"])
+    task(world, "C", title="Look at SHOP-12")
+    assert [packed(world, name)["skills"] for name in "ABC"] == [["task-executor"], ["native"], ["native"]]
+
+
+def test_a_rule_that_also_occurs_elsewhere_is_not_taken_for_kept(world: World) -> None:
+    intro = "Never say Ask first.\n" + "\n".join(f"Line {n} of the introduction." for n in range(60))
+    body = f"{intro}\n\n## Core Rules\n\nAsk first\n\nRun tests.\n\n## Other\n\n" + "Many words. " * 2000
+    world.skill(".kitbag/skills", "sub", body=body)
+    task(world)
+    for options in (("--budget", "skills=700"), ("--strategy", "minimal")):
+        payload = packed(world, "T1", "--skills", "sub", *options)["payload"]
+        assert "## Core Rules\n\nAsk first\n\nRun tests." in payload
+
+
+def test_a_cap_never_makes_a_skill_longer_and_what_it_can_t_hold_is_told(world: World) -> None:
+    rules = "## Core Rules\n\n" + "Keep this rule. " * 300
+    world.skill(".kitbag/skills", "grow", body="Intro.\n" * 60 + rules, token_budget="100")
+    world.skill(".kitbag/skills", "odd", body="x", token_budget="²")
+    task(world)
+    found = packed(world, "T1", "--skills", "grow,odd")
+    assert any("though its token_budget is 100" in warning for warning in found["warnings"])
+    assert "Keep this rule." in found["payload"]
+
+
+def test_a_command_runs_once_however_its_skill_is_cut(world: World) -> None:
+    body = "!`echo run >> ran`\n\n" + "Words and words.\n" * 100
+    world.skill(".kitbag/skills", "x", body=body, token_budget="60")
+    task(world)
+    world.ok("pack", "T1", "--skills", "x", "--strategy", "minimal", "--allow-commands")
+    assert (world.workspace / "ran").read_text() == "run\n"
+
+
+def test_yaml_may_be_piped_in(world: World) -> None:
+    done = world.run("pack", "-", "--json", stdin="id: T9\ntitle: Fix it\nsize: small\n")
+    found = json.loads(done.stdout)
+    assert (found["task"], found["strategy"]) == ("T9", "minimal")
+
+
+@pytest.mark.parametrize(
+    ("printed", "children"),
+    [
+        ('["A", "B"]', ["A", "B"]),
+        ('{"id": "E1", "title": "epic", "children": [{"id": "Z1"}, {"id": "Z2"}]}', ["Z1", "Z2"]),
+        ('{"success": true, "data": {"items": [{"id": "Z1", "title": "z"}]}}', ["Z1"]),
+        ("[]", []),
+        ('{"what": "else"}', None),
+    ],
+)
+def test_children_are_read_from_whatever_a_tool_prints(world: World, printed: str, children: list[str] | None) -> None:
+    program = world.write("kids.sh", f"echo '{printed}'\n", base=world.outside)
+    world.ok("config", "set", "pack.children_command", f"sh {program} {{id}}")
+    for name in ("E1", "A", "B"):
+        task(world, name)
+    done = world.run("pack", "E1", "--children", "--json")
+    if children is None:
+        assert done.returncode == 6
+    else:
+        assert [child["task"] for child in json.loads(done.stdout)["children"]] == children
+
+
+def test_a_child_that_can_t_be_read_or_packed_is_named(world: World) -> None:
+    task(world, "E1")
+    task(world, "C1", parent="E1", description="word " * 20_000)
+    world.write(".kitbag/tasks/C2.json", '{"id": "C2", "parent": "E1",}')
+    done = world.run("pack", "E1", "--children")
+    assert done.returncode == 10
+    assert "C1: over the task budget" in done.stderr
+
+
+def test_a_long_chain_of_requirements_ends(world: World) -> None:
+    for number in range(60):
+        world.skill(".kitbag/skills", f"s{number}", requires=f"s{number + 1}" if number < 59 else "s0")
+    task(world)
+    found = packed(world, "T1", "--skills", "s0")
+    assert len(found["skills"]) == 20
+    assert any("is left out" in warning for warning in found["warnings"])

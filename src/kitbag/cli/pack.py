@@ -8,8 +8,9 @@ import click
 
 from kitbag.cli import output
 from kitbag.cli.options import json_option, library_options, open_registry
-from kitbag.errors import UsageError
+from kitbag.errors import KitbagError, UsageError
 from kitbag.ledger import Ledger
+from kitbag.packing.fit import token_count
 from kitbag.packing.output_contract import OUTPUT_KINDS
 from kitbag.packing.pack import Packer, PackOptions, Payload
 from kitbag.packing.references import DefaultPolicy
@@ -77,7 +78,14 @@ def _pack(task: str, as_json: bool, options: dict[str, Any]) -> None:
     if options["children"]:
         tasks, more = load_children(loaded, packer.source())
         warnings += more
-    payloads = [packer.pack(one, wanted, warnings if at == 0 else None) for at, one in enumerate(tasks)]
+    payloads: list[Payload] = []
+    for one in tasks:
+        try:
+            payloads.append(packer.pack(one, wanted, None if payloads else warnings))
+        except KitbagError as error:
+            if options["children"]:
+                error.problem = f"{one.id}: {error.problem}"
+            raise
     if as_json:
         cache = {"skill_reads": packer.reads, "skill_uses": packer.uses}
         found = [payload.to_json() for payload in payloads]
@@ -97,6 +105,9 @@ def _pack(task: str, as_json: bool, options: dict[str, Any]) -> None:
             for line in output.diagnostic_lines(warning, sys.stderr):
                 output.remark(line)
     if options["children"] and not payloads:
+        for warning in warnings:
+            for line in output.diagnostic_lines(warning, sys.stderr):
+                output.remark(line)
         output.remark("the task has no children")
     return None
 
@@ -119,10 +130,13 @@ def _pairs(option: str, written: tuple[str, ...]) -> dict[str, str]:
 
 
 def _numbers(pairs: dict[str, str]) -> dict[str, int]:
+    numbers: dict[str, int] = {}
     for name, value in pairs.items():
-        if not value.isascii() or not value.isdigit():
-            raise UsageError(f"--budget {name}={value}: not a number", "write --budget NAME=tokens")
-    return {name: int(value) for name, value in pairs.items()}
+        number = token_count(value)
+        if number is None:
+            raise UsageError(f"--budget {name}={value[:40]}: not a number of tokens", "write --budget NAME=tokens")
+        numbers[name] = number
+    return numbers
 
 
 def _progress(what: str, seconds: float) -> None:

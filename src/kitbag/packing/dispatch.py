@@ -17,10 +17,15 @@ from kitbag.text.frontmatter import field_line
 
 FALLBACK = "task-executor"
 MOST = 3
+_MOST_REQUIRED = 20
 _SHARED_WORDS = 2
 """One word in common is chance."""
 _WORD = re.compile(r"\w+")
-_REGEX_MARKS = frozenset("\\^$*+?()[]{}|")
+# What makes a trigger a pattern; `C++`, `what?` and `node.js` are words.
+_REGEX_MARKS = frozenset("\\^$([|")
+_REPEAT = re.compile(r"(?<!\\)[*+{]")
+_REPEATED_GROUP = re.compile(r"\)[*+{]")
+_MOST_REPEATS, _LONGEST_PATTERN, _LONGEST_TEXT = 2, 200, 400
 
 
 class Selected(NamedTuple):
@@ -37,6 +42,8 @@ class Dispatch:
         self._by_word: dict[str, list[Skill]] | None = None
         self._phrases: dict[str, list[tuple[str, Skill]]] = {}
         self._patterns: list[tuple[re.Pattern[str], Skill]] = []
+        self.problems: list[Diagnostic] = []
+        """Triggers that can't be used."""
 
     def details(self, skill: Skill) -> Details:
         found = self._details.get(skill.path)
@@ -61,33 +68,46 @@ class Dispatch:
 
     def _add(self, written: str, skill: Skill) -> None:
         if not _REGEX_MARKS.isdisjoint(written):
-            try:
-                self._patterns.append((re.compile(written[:200], re.IGNORECASE), skill))
-            except re.error:
-                return
-            return
+            self._add_pattern(written, skill)
         words = slug(written)
         if self._by_word is not None and words:
             self._by_word.setdefault(words, []).append(skill)
             if "-" in words:
                 self._phrases.setdefault(words.split("-", 1)[0], []).append((words, skill))
 
+    def _add_pattern(self, written: str, skill: Skill) -> None:
+        """A trigger that is a regular expression. It comes from a file nobody vouches for, so it must be quick."""
+        wrong = "too long" if len(written) > _LONGEST_PATTERN else ""
+        if _REPEATED_GROUP.search(written) or len(_REPEAT.findall(written)) > _MOST_REPEATS:
+            wrong = "it could take for ever"
+        try:
+            pattern = re.compile(written, re.IGNORECASE) if not wrong else None
+        except (re.error, OverflowError, RecursionError) as error:
+            wrong, pattern = str(error), None
+        if pattern is not None:
+            self._patterns.append((pattern, skill))
+            return
+        what = f"the trigger {written[:60]!r} is not used as a pattern: {wrong}"
+        line = field_line(skill.path, "triggers")
+        self.problems.append(Diagnostic("warning", "trigger", skill.path, line, what, "write plain words"))
+
     def named(self, word: str) -> list[Skill]:
         """Skills whose name, tag or trigger is this word."""
         return self._index().get(slug(word), [])
 
-    def missing(self, task: Task) -> list[Diagnostic]:
-        """Skills that a manifest promises for this task and that are not there, or are closed to models."""
+    def missing(self, task: Task, everything: bool) -> list[Diagnostic]:
+        """Skills that a manifest promises for this task's labels and type (or all its words) and that are not there."""
         from kitbag.library.manifest import read_manifest
 
-        words = {slug(word) for word in (*task.labels, task.type)} | set(
-            slug(f"{task.title} {task.description}").split("-")
-        )
+        words = {slug(word) for word in (*task.labels, task.type)}
+        text = f"-{slug(f'{task.title} {task.description}')}-" if everything else ""
         found: list[Diagnostic] = []
         for root in self.registry.roots("skills"):
             for entry in read_manifest(root.path)[0].values():
-                asked = words & {slug(word) for word in (entry.name, *entry.dispatch_triggers)}
-                if asked:
+                triggers = {slug(word) for word in (entry.name, *entry.dispatch_triggers)} - {""}
+                asked = {word for word in triggers if word in words or f"-{word}-" in text}
+                usable = [s for s in self.registry.skills.candidates(entry.name) if self.registry.judge(s).model]
+                if asked and not usable:
                     what = f"{entry.name!r} is meant for {', '.join(sorted(asked))!r} and can't be used; {FALLBACK} is"
                     fix = "`kitbag skills show` tells why, `kitbag skills index` writes a new manifest"
                     found.append(Diagnostic("warning", "dispatch", entry.file, 0, what, fix))
@@ -112,7 +132,7 @@ class Dispatch:
                 if f"-{phrase}-" in joined:
                     hit(skill, 2)
         for pattern, skill in self._patterns:
-            if pattern.search(text[:10_000]):
+            if pattern.search(text[:_LONGEST_TEXT]):
                 hit(skill, 2)
         return [found[name] for name in sorted(scores, key=lambda name: (-scores[name], name.lower()))]
 
@@ -121,8 +141,10 @@ def select_skills(task: Task, dispatch: Dispatch, names: tuple[str, ...]) -> tup
     """The primary first, then supporting and required ones. Raises InvalidError for a named skill that is no use."""
     warnings: list[Diagnostic] = []
     chosen = [Selected(_usable(dispatch.registry, name), "named") for name in names] or _automatic(task, dispatch)
+    if not names:
+        warnings += dispatch.problems
+        warnings += dispatch.missing(task, everything=not chosen)
     if not chosen:
-        warnings += dispatch.missing(task)
         chosen = [Selected(dispatch.registry.find_skill(FALLBACK), "nothing else matches")]
     unique = {selected.skill.full_name: selected for selected in reversed(chosen)}
     ordered = [unique[name] for name in dict.fromkeys(selected.skill.full_name for selected in chosen)]
@@ -164,27 +186,37 @@ def _with_required(chosen: list[Selected], dispatch: Dispatch, warnings: list[Di
     """Adds what skills name under `requires`, once each; a circle and an unknown name are warnings."""
     found = {selected.skill.full_name: selected for selected in chosen}
 
-    def pull(skill: Skill, trail: tuple[str, ...]) -> None:
+    pending: list[tuple[Skill, tuple[str, ...]]] = [(one.skill, (one.skill.full_name,)) for one in reversed(chosen)]
+    while pending:
+        skill, trail = pending.pop()
+        needs: list[tuple[Skill, tuple[str, ...]]] = []
         for name in dispatch.details(skill).requires:
-            try:
-                needed = _usable(dispatch.registry, name)
-            except InvalidError as error:
-                what = f"`requires` names {name!r}: {error.problem}; {FALLBACK} is used instead"
-                line = field_line(skill.path, "requires")
-                warnings.append(Diagnostic("warning", "required-skill", skill.path, line, what, "correct `requires`"))
-                needed = dispatch.registry.find_skill(FALLBACK)
+            needed = _required(name, skill, dispatch, warnings)
             if needed.full_name in trail:
                 circle = " -> ".join((*trail[trail.index(needed.full_name) :], needed.full_name))
-                what = f"`requires` goes in a circle: {circle}"
-                line = field_line(skill.path, "requires")
+                what, line = f"`requires` goes in a circle: {circle}", field_line(skill.path, "requires")
                 warnings.append(Diagnostic("warning", "required-circle", skill.path, line, what, "remove one of them"))
-            elif needed.full_name not in found:
+            elif needed.full_name not in found and len(found) < _MOST_REQUIRED:
                 found[needed.full_name] = Selected(needed, f"required by {skill.full_name}")
-                pull(needed, (*trail, needed.full_name))
-
-    for selected in chosen:
-        pull(selected.skill, (selected.skill.full_name,))
+                needs.append((needed, (*trail, needed.full_name)))
+            elif needed.full_name not in found:
+                what, line = (
+                    f"more than {_MOST_REQUIRED} skills; {name!r} is left out",
+                    field_line(skill.path, "requires"),
+                )
+                warnings.append(Diagnostic("warning", "required-skill", skill.path, line, what, "require fewer"))
+        pending += reversed(needs)
     return list(found.values())
+
+
+def _required(name: str, skill: Skill, dispatch: Dispatch, warnings: list[Diagnostic]) -> Skill:
+    try:
+        return _usable(dispatch.registry, name)
+    except InvalidError as error:
+        what = f"`requires` names {name!r}: {error.problem}; {FALLBACK} is used instead"
+        line = field_line(skill.path, "requires")
+        warnings.append(Diagnostic("warning", "required-skill", skill.path, line, what, "correct `requires`"))
+        return dispatch.registry.find_skill(FALLBACK)
 
 
 _FAMILIES = ("claude", "gpt", "gemini", "llama", "qwen", "mistral", "deepseek", "grok")

@@ -4,13 +4,15 @@ References go first, then supporting skills shrink to their heads, then the prim
 strategy, by sections, by lines. Its head, Summary and Core Rules are never cut. Used by pack.
 """
 
+import os
 from collections.abc import Callable
 from typing import NamedTuple
 
 from kitbag.errors import KitbagError
 from kitbag.ledger import Entry, Status
 from kitbag.library.skills import Skill
-from kitbag.text.truncate import essential, first_lines, truncate_body, truncate_sections
+from kitbag.text.sections import parse_sections
+from kitbag.text.truncate import first_lines, truncate_body, truncate_sections
 
 MINIMAL_LINES = 50
 Count = Callable[[str], int]
@@ -27,6 +29,31 @@ class Budgets(NamedTuple):
     @property
     def at_spawn(self) -> int:
         return self.total * self.fill // 100
+
+
+def token_count(written: object) -> int | None:
+    """A number of tokens as somebody wrote it."""
+    if not isinstance(written, str) or not written.isascii() or not written.isdigit() or len(written) > 9:
+        return None
+    return int(written) or None
+
+
+def _minimal(body: str, count: Count) -> str:
+    start = first_lines(body, MINIMAL_LINES, count)
+    if not start.cuts:
+        return body
+    end = len(os.path.commonprefix([start.text, body]))  # noqa: RUF071 - characters are what is meant
+    missing = [
+        body[max(section.start, end) : section.end_with_children].strip("\n")
+        for section in parse_sections(body)
+        if section.role in ("summary", "rules") and section.end_with_children > end
+    ]
+    # A section below one that is kept is part of it.
+    kept: list[str] = []
+    for text in missing:
+        if text.strip() and not any(text in other for other in kept):
+            kept.append(text)
+    return "\n\n".join([start.text.rstrip("\n"), *kept])
 
 
 class OverBudgetError(KitbagError):
@@ -74,26 +101,15 @@ class Part:
 class SkillPiece:
     """A skill on its way into the payload."""
 
-    __slots__ = ("_count", "_whole", "body", "cap", "head", "lowered", "main", "references", "skill", "title")
+    __slots__ = ("_count", "body", "cap", "head", "lowered", "main", "references", "skill", "title")
 
-    def __init__(
-        self,
-        skill: Skill,
-        title: str,
-        head: str,
-        body: str,
-        count: Count,
-        cap: int | None = None,
-        whole: Callable[[], str] | None = None,
-    ) -> None:
-        """`whole` gives the body of which `body` is the start: what may never be cut is looked for there."""
+    def __init__(self, skill: Skill, title: str, head: str, body: str, count: Count, cap: int | None = None) -> None:
         self.skill = skill
         self.title = title
         self.head = head
         self.body = body
         self.cap = cap
         self.lowered = False
-        self._whole = whole
         self._count = count
         self.main = Part("skill", skill.path, skill.root.scope, "L1", self._with(body), count)
         self.references: list[Part] = []
@@ -112,33 +128,29 @@ class SkillPiece:
     def omit(self, reason: str) -> None:
         self.main.become("", reason, "L0")
 
-    def to_minimal(self, reason: str) -> None:
-        """The first lines, and of what follows them that which may never be cut."""
-        lines = first_lines(self.body, MINIMAL_LINES, self._count).text
-        floor = essential(self.body, self._count).text
-        missing = [block for block in floor.split("\n\n") if block.strip() and block.strip() not in lines]
-        text = lines if not missing else f"{lines.rstrip()}\n\n" + "\n\n".join(missing)
-        if self._count(text) < self._count(self.body):
-            self.main.become(self._with(text), reason)
-            self.lowered = True
-
-    def _cuttable(self) -> str:
-        if self._whole is not None:
-            self.body, self._whole = self._whole(), None
-        return self.body
+    def to_minimal(self, reason: str) -> bool:
+        """The first lines, and of what follows them that which may never be cut. False: it is not longer anyway."""
+        text = _minimal(self.body, self._count)
+        if self._count(text) >= self._count(self.body):
+            return False
+        self.main.become(self._with(text), reason)
+        return True
 
     def cut_sections(self, allowed: int, reason: str) -> None:
         room = max(allowed - self._count(self._with("")), 0)
-        done = truncate_sections(self._cuttable(), room, self._count)
+        done = truncate_sections(self.body, room, self._count)
         if done.cuts:
             titles = ", ".join(cut.what for cut in done.cuts[:4]) + (", ..." if len(done.cuts) > 4 else "")
-            self.main.become(self._with(done.text), f"{reason}: {titles}")
+            self._shrink(done.text, f"{reason}: {titles}")
 
     def cut_lines(self, allowed: int, reason: str) -> None:
         room = max(allowed - self._count(self._with("")), 0)
-        done = truncate_body(self._cuttable(), room, self._count)
-        if done.cuts:
-            self.main.become(self._with(done.text), reason)
+        self._shrink(truncate_body(self.body, room, self._count).text, reason)
+
+    def _shrink(self, body: str, reason: str) -> None:
+        text = self._with(body)
+        if self._count(text) < self.main.tokens:
+            self.main.become(text, reason)
 
     def shrink_to_cap(self) -> None:
         """`token_budget` in the manifest or the head caps one skill."""
@@ -178,7 +190,7 @@ def fit(pieces: list[SkillPiece], others: int, skills_limit: int, spawn_limit: i
             piece.to_metadata(f"{why}: a supporting skill shrinks to its metadata")
     primary = pieces[0]
     if over():
-        primary.to_minimal(f"{why}: lower strategy")
+        primary.lowered = primary.to_minimal(f"{why}: lower strategy")
     if over():
         primary.cut_sections(limit - sum(piece.tokens for piece in pieces[1:]), f"{why}: cut by sections")
     if over():

@@ -4,6 +4,7 @@ The contract is rendered into the payload (`output_*.md`) and checked on the ans
 blocked, and nothing that only looks like it. Used by pack and by whoever spawned the subagent.
 """
 
+import hashlib
 import os
 import re
 from typing import Any, Literal, NamedTuple, cast
@@ -30,19 +31,20 @@ class OutputContract(NamedTuple):
         name = "output_text.md" if self.kind == "text" else "output_manifest_file.md"
         with open(os.path.join(os.path.dirname(__file__), name), encoding="utf-8") as file:
             text = file.read()
-        for key, value in (
-            ("{{TASK_ID}}", self.task_id),
-            ("{{OUTPUT_FILE}}", self.output_file),
-            ("{{MANIFEST_FILE}}", self.manifest_file),
-            ("{{DATE}}", self.date),
-        ):
-            text = text.replace(key, value)
-        return text
+        values = {
+            "TASK_ID": self.task_id,
+            "OUTPUT_FILE": self.output_file,
+            "MANIFEST_FILE": self.manifest_file,
+            "DATE": self.date,
+        }
+        return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], text)
 
 
 def contract_for(task_id: str, kind: OutputKind, date: str) -> OutputContract:
     """File names are made of the id, reduced to what is safe in a path."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "-", task_id).strip(".-")[:64] or "task"
+    if safe != task_id:  # two ids must not share a file
+        safe += f"-{hashlib.sha256(task_id.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
     return OutputContract(kind, task_id, f".kitbag/output/{safe}.md", ".kitbag/output/MANIFEST.jsonl", date)
 
 

@@ -18,7 +18,7 @@ from kitbag.library.skill_files import Details, list_resources
 from kitbag.library.skills import Skill
 from kitbag.packing.delivery import replace_path_variables
 from kitbag.packing.dispatch import Dispatch, Selected, check_model, select_skills
-from kitbag.packing.fit import MINIMAL_LINES, Budgets, OverBudgetError, Part, SkillPiece, fit
+from kitbag.packing.fit import MINIMAL_LINES, Budgets, OverBudgetError, Part, SkillPiece, fit, token_count
 from kitbag.packing.output_contract import OutputContract, OutputKind, contract_for
 from kitbag.packing.preload import Preloads, preload
 from kitbag.packing.references import DefaultPolicy, Limits, Policy, Source, resolve
@@ -29,7 +29,6 @@ from kitbag.text.frontmatter import split
 from kitbag.text.hidden import code_points, find_hidden, reveal_hidden
 from kitbag.text.source import SourceError, read_text
 from kitbag.text.tokens import TokenCounter, token_counter
-from kitbag.text.truncate import first_lines
 
 PROTOCOL_FILE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "builtin", "protocol.md")
 
@@ -89,6 +88,7 @@ class _SkillText(NamedTuple):
     head: str
     body: str
     body_line: int
+    problems: tuple[Diagnostic, ...]
 
 
 class Packer:
@@ -173,6 +173,7 @@ class Packer:
             choice = Choice("minimal", f"{choice.strategy} ({choice.reason}) was over budget")
         ledger = Ledger((*entries, task_entry, output))
         warnings += [_cut_warning(entry) for entry in entries if entry.tokens_cut and "budget" in entry.reason]
+        warnings += [_over_cap(piece) for piece in pieces if piece.cap is not None and piece.tokens > piece.cap]
         return Payload(
             task, ledger, choice, tuple(selected), tuple(dict.fromkeys(warnings)), contract, self.counter.name
         )
@@ -189,7 +190,7 @@ class Packer:
         for label, value in (
             ("Type", task.type), ("Size", task.size), ("Complexity", task.complexity),
             ("Labels", ", ".join(task.labels)), ("Depends on", ", ".join(task.depends)),
-            ("Parent", task.parent), ("Files", ", ".join(task.files)),
+            ("Parent", task.parent), ("Children", ", ".join(task.children)), ("Files", ", ".join(task.files)),
         ):  # fmt: skip
             lines.append(f"- {label}: {value}" if value else "")
         about = "\n".join(line for line in lines if line)
@@ -220,23 +221,15 @@ class Packer:
         warnings += check_model(skill, details, model)
         self._check_inputs(skill, values, warnings)
         text = self._text(skill, warnings)
-        body = text.body
         count = self.counter.count
-        cut = first_lines(body, MINIMAL_LINES, count) if strategy == "minimal" else None
-
-        def resolved(body: str) -> str:
-            scope, line, root = skill.root.scope, text.body_line, skill.root.plugin_path
-            done = self._resolved(body, skill.path, scope, line, values, warnings, base=skill.directory, root=root)
-            return replace_path_variables(done, skill)
-
-        whole = (lambda: resolved(text.body)) if cut and cut.cuts else None
-        body = resolved(cut.text if cut else body)
+        scope, line, root = skill.root.scope, text.body_line, skill.root.plugin_path
+        body = self._resolved(text.body, skill.path, scope, line, values, warnings, base=skill.directory, root=root)
+        body = replace_path_variables(body, skill)
         version = details.version or (entry.version if (entry := self.registry.manifest_entry(skill)) else "")
         title = f"### {skill.full_name} (v{version})" if version else f"### {skill.full_name}"
-        piece = SkillPiece(skill, title, text.head, body, count, self._cap(skill, details), whole)
-        if cut and cut.cuts:
-            piece.main.full += sum(one.tokens for one in cut.cuts)
-            piece.main.reason = f"minimal: the first {MINIMAL_LINES} lines"
+        piece = SkillPiece(skill, title, text.head, body, count, self._cap(skill, details))
+        if strategy == "minimal":
+            piece.to_minimal(f"minimal: the first {MINIMAL_LINES} lines")
         if strategy == "comprehensive":
             directory = skill.directory
             for path, content in self._reference_texts(skill, warnings):
@@ -248,8 +241,8 @@ class Packer:
 
     def _cap(self, skill: Skill, details: Details) -> int | None:
         written = details.metadata.get("token_budget", details.metadata.get("token-budget"))
-        if isinstance(written, str) and written.isdigit() and int(written) > 0:
-            return int(written)
+        if written is not None:
+            return token_count(written)
         entry = self.registry.manifest_entry(skill)
         return entry.token_budget if entry else None
 
@@ -263,23 +256,25 @@ class Packer:
     def _text(self, skill: Skill, warnings: list[Diagnostic]) -> _SkillText:
         self.uses += 1
         found = self._texts.get(skill.path)
-        if found is not None:
-            return found
+        if found is None:
+            found = self._texts[skill.path] = self._read(skill)
+        warnings += found.problems
+        return found
+
+    def _read(self, skill: Skill) -> _SkillText:
         try:
             text, _, _ = read_text(skill.path)
         except SourceError as error:
             raise InvalidError(f"{skill.path}: {error.problem}", error.fix) from error
         self.reads += 1
         parts = split(text)
+        problems: tuple[Diagnostic, ...] = ()
         hidden = find_hidden(parts.body)
         if hidden:
             what = f"hidden characters in the body, shown as [U+...]: {code_points(hidden)}"
-            warnings.append(
-                Diagnostic("warning", "hidden-characters", skill.path, parts.body_line, what, "remove them")
-            )
+            problems = (Diagnostic("warning", "hidden-characters", skill.path, parts.body_line, what, "remove them"),)
         head = f"---\n{reveal_hidden(parts.head).strip()}\n---" if parts.head else ""
-        found = self._texts[skill.path] = _SkillText(head, reveal_hidden(parts.body).strip("\n"), parts.body_line)
-        return found
+        return _SkillText(head, reveal_hidden(parts.body).strip("\n"), parts.body_line, problems)
 
     def _reference_texts(self, skill: Skill, warnings: list[Diagnostic]) -> list[tuple[str, str]]:
         found = self._references.get(skill.path)
@@ -304,6 +299,11 @@ def _left_to_preload(skill: Skill, cost: int) -> Entry:
     return Entry("skill", skill.path, skill.root.scope, "L1", "", 0, cost, "omitted", why)
 
 
+def _over_cap(piece: SkillPiece) -> Diagnostic:
+    what = f"{piece.tokens:,} tokens, though its token_budget is {piece.cap:,}: the rest of it may never be cut"
+    return Diagnostic("warning", "over-cap", piece.skill.path, 0, what, "raise token_budget, or shorten its rules")
+
+
 def _cut_warning(entry: Entry) -> Diagnostic:
     what = f"{entry.tokens_cut:,} tokens of it are left out: {entry.reason}"
     return Diagnostic("warning", "cut", entry.source, 0, what, "raise the budget, or make it shorter")
@@ -321,8 +321,8 @@ def budgets_of(settings: Settings) -> Budgets:
 def budgets_for(budgets: Budgets, agent: Agent | None, call: Mapping[str, int]) -> Budgets:
     """Settings, then `token-budget` of the agent's file (its skills), then the call."""
     written = (agent.extra.get("token-budget") or agent.extra.get("token_budget")) if agent is not None else None
-    if isinstance(written, str) and written.isdigit():
-        budgets = budgets._replace(skills=int(written))
+    if (own := token_count(written)) is not None:
+        budgets = budgets._replace(skills=own)
     unknown = set(call) - set(Budgets._fields)
     if unknown:
         known = ", ".join(Budgets._fields)

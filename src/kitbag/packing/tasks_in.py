@@ -107,12 +107,16 @@ def load_children(task: Task, source: TaskSource) -> tuple[list[Task], list[Diag
     found: list[Task] = []
     if source.children_command and not task.children:
         text = run_configured(source.children_command, task.id, source.places.cwd)
-        for item in _many(_parse_json(text, source.children_command)):
-            child, warnings = _from_fields(item, source.children_command, "", 0)
-            found.append(child)
+        for item in _listed(_parse_json(text, source.children_command), source.children_command):
+            if isinstance(item, str):
+                child, warnings = load_task(item, source)
+            else:
+                child, warnings = _from_fields(item, source.children_command, "", 0)
+            if child.id != task.id:
+                found.append(child)
             problems += warnings
         return found, problems
-    for name in task.children or _named_parent(task.id, source.places):
+    for name in task.children or _named_parent(task.id, source.places, problems):
         try:
             child, warnings = load_task(name, source)
         except NotFoundError as error:
@@ -144,7 +148,22 @@ def _find_file(reference: str, places: Places) -> str | None:
     return path if path and os.path.isfile(path) else None
 
 
-def _named_parent(task_id: str, places: Places) -> list[str]:
+def _listed(value: Any, command: str) -> list[Any]:
+    """The children in what a tool printed: a list of tasks or ids, or an object that has one."""
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        for key in ("children", "tasks", "items", "data", "result", "task", "epic"):
+            if isinstance(fields.get(key), list | dict):
+                return _listed(fields[key], command)
+    items: list[Any] = cast("list[Any]", value) if isinstance(value, list) else [None]
+    for item in items:
+        known = isinstance(item, dict) and any(cast("dict[str, Any]", item).get(key) for key in ("id", "title"))
+        if not known and not isinstance(item, str):
+            raise InvalidError(f"`{command}` printed no list of tasks", "print a JSON list of tasks or of their ids")
+    return items
+
+
+def _named_parent(task_id: str, places: Places, problems: list[Diagnostic]) -> list[str]:
     names: list[str] = []
     for folder in _folders(places):
         for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
@@ -152,7 +171,9 @@ def _named_parent(task_id: str, places: Places) -> list[str]:
                 path = os.path.join(folder, name)
                 try:
                     child, _ = parse_task(read_text(path, _LIMIT)[0], os.path.splitext(path)[1], path, _stem(path))
-                except (SourceError, InvalidError):
+                except (SourceError, InvalidError) as error:
+                    what = f"may be a child of {task_id}, but can't be read: {error}"
+                    problems.append(Diagnostic("warning", "task-unreadable", path, 0, what, "correct the file"))
                     continue
                 if child.parent == task_id:
                     names.append(path)
@@ -216,8 +237,11 @@ def parse_task(text: str, suffix: str, source: str, name: str = "") -> tuple[Tas
         if not isinstance(value, dict):
             raise InvalidError(f"{source}: is not a list of `key: value` lines", "write `id:`, `title:` and so on")
         return _from_fields(cast("dict[str, Any]", value), source, name, 0)
+    if not suffix and not text.lstrip().startswith("---") and (fields := _yaml_fields(text)):
+        return _from_fields(fields, source, name, 0)
     parts = split(text)
     head = parse_head(text, [], FIELDS)
+    noted = [Diagnostic("warning", p.code, source, p.line, p.problem, p.fix) for p in head.problems]
     fields = cast("dict[str, Any]", dict(head.metadata))
     body = parts.body.strip()
     line = parts.body_line + (len(parts.body) - len(parts.body.lstrip("\n")))
@@ -228,7 +252,18 @@ def parse_task(text: str, suffix: str, source: str, name: str = "") -> tuple[Tas
     if not fields.get("title"):
         first = next((line.strip("# ") for line in body.split("\n") if line.strip()), "")
         fields["title"] = first[:120]
-    return _from_fields(fields, source, name, line)
+    task, problems = _from_fields(fields, source, name, line)
+    return task, [*noted, *problems]
+
+
+def _yaml_fields(text: str) -> dict[str, Any]:
+    """What is piped in may be YAML; prose is not taken for it."""
+    try:
+        value, _ = read_yaml(text)
+    except YamlError:
+        return {}
+    fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    return fields if FIELDS & fields.keys() else {}
 
 
 def _parse_json(text: str, source: str) -> Any:
