@@ -4,7 +4,6 @@
 catalog and the visibility rule need. Used by discover and the registry.
 """
 
-import os
 from typing import NamedTuple
 
 from kitbag.errors import Diagnostic, Severity
@@ -31,7 +30,7 @@ class Skill(NamedTuple):
 
     root: Root
     location: str
-    """The file, relative to the root."""
+    """The file, relative to the root; absolute for one that only a manifest leads to."""
     stamp: int
     """The hash of the file's stamp: two that differ are two files."""
     changed: int
@@ -50,11 +49,11 @@ class Skill(NamedTuple):
 
     @property
     def path(self) -> str:
-        return os.path.join(self.root.path, self.location)
+        return f"{self.root.path}/{self.location}" if self.location[:1] != "/" else self.location
 
     @property
     def directory(self) -> str:
-        return os.path.dirname(self.path)
+        return self.path.rpartition("/")[0]
 
     @property
     def kind(self) -> str:

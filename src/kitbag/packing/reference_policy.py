@@ -24,7 +24,7 @@ _SECRET_NAME = re.compile(
 )
 # They make a shell run or read something before the command, or change what the command's words mean.
 _SHELL_STARTUP = re.compile(r"BASH_ENV$|ENV$|BASH_FUNC_|SHELLOPTS$|BASHOPTS$|PROMPT_COMMAND$|CDPATH$|GLOBIGNORE$|PS4$")
-_SYSTEM_PLACES: Final = ("/proc", "/sys", "/dev")
+_SYSTEM_PLACES: Final = ("/proc/", "/sys/", "/dev/")
 _PRIVATE_PARTS: Final = frozenset((".git", ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".password-store"))
 _PRIVATE_FILE = re.compile(
     r"\.env(?!\.(?:example|sample|template|dist)$)(?:\..*)?|\.(?:netrc|npmrc|pypirc|pgpass|git-credentials|htpasswd)"
@@ -205,7 +205,7 @@ def _not_allowed(source: Source, reason: str) -> Decision:
 
 def _private(path: str, root: str | None) -> str:
     """Why nobody may read it, inside the roots or not; empty when nothing speaks against it."""
-    if any(is_inside(path, place) for place in _SYSTEM_PLACES) and not is_inside(path, "/dev/shm"):  # noqa: S108
+    if f"{path}/".startswith(_SYSTEM_PLACES) and not is_inside(path, "/dev/shm"):  # noqa: S108
         return "it is a device or belongs to the system's insides"
     below = path[len(root) :] if root is not None and is_inside(path, root) else path
     parts = below.casefold().split(os.sep)
