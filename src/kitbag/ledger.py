@@ -4,7 +4,7 @@ The texts of the entries, in order, are exactly the payload, and its tokens are 
 by packing; a view of it is printed by `kitbag pack --explain`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 Status = Literal["kept", "cut", "omitted"]
@@ -62,7 +62,3 @@ class Ledger(NamedTuple):
 def kept(kind: str, source: str, text: str, count: Callable[[str], int], scope: str = "", level: str = "") -> Entry:
     """An entry of which nothing is missing."""
     return Entry(kind, source, scope, level, text, count(text), 0, "kept", "")
-
-
-def total(entries: Iterable[Entry], kinds: frozenset[str]) -> int:
-    return sum(entry.tokens for entry in entries if entry.kind in kinds)

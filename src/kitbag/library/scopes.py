@@ -10,7 +10,6 @@ from typing import Literal, NamedTuple
 Kind = Literal["skills", "agents", "commands", "personas"]
 Scope = Literal["extra", "project", "user", "plugin", "built-in"]
 Dialect = Literal["kitbag", "claude", "copilot", "opencode", "gemini", "codex", "cursor", "agents"]
-Precedence = Literal["kitbag", "project-first", "claude"]
 
 KINDS: tuple[Kind, ...] = ("skills", "agents", "commands", "personas")
 

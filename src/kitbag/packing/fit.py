@@ -26,10 +26,6 @@ class Budgets(NamedTuple):
     fill: int = 70
     """How much of the total may be used at spawn, in percent."""
 
-    @property
-    def at_spawn(self) -> int:
-        return self.total * self.fill // 100
-
 
 def token_count(written: object) -> int | None:
     """A number of tokens as somebody wrote it."""
