@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from conftest import World
 from kitbag.errors import Diagnostic
 from kitbag.library.scopes import Scope
-from kitbag.packing.command_runner import MARK, run_command
 from kitbag.packing.reference_paths import Walk, expand, read_pattern
 from kitbag.packing.references import (
     CommandFailedError,
@@ -31,6 +30,7 @@ from kitbag.packing.references import (
     resolve,
 )
 from kitbag.packing.shell_words import fill_command
+from kitbag.permissions.command_runner import MARK, run_command
 
 OPEN = DefaultPolicy(allow_commands=True, allow_environment=frozenset(("CANARY", "PLAIN", "EMPTY", "UNSET")))
 USUAL = Limits()

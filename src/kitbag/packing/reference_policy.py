@@ -8,22 +8,17 @@ Used by references and by whoever packs.
 
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Literal, NamedTuple, Protocol
 
 from kitbag.errors import KitbagError
 from kitbag.library.scopes import Scope
+from kitbag.permissions.environment import looks_secret
+from kitbag.permissions.model import is_inside
 from kitbag.text.hidden import for_terminal
 
 Verdict = Literal["allow", "ask", "deny", "untrusted"]
 
-_SECRET_NAME = re.compile(
-    r"KEY|TOKEN|SECRET|PASS(?:WORD|WD|PHRASE|$)|CREDENTIAL|PRIVATE|COOKIE|AUTH(?!OR)|SIGNATURE|_(?:PAT|PWD|DSN)$"
-    r"|^(?:AWS|AZURE|GCP|GOOGLE|VAULT)_|(?:DATABASE|REDIS|MONGO\w*|POSTGRES\w*|MYSQL|AMQP|BROKER|WEBHOOK)_?UR[IL]",
-    re.IGNORECASE,
-)
-# They make a shell run or read something before the command, or change what the command's words mean.
-_SHELL_STARTUP = re.compile(r"BASH_ENV$|ENV$|BASH_FUNC_|SHELLOPTS$|BASHOPTS$|PROMPT_COMMAND$|CDPATH$|GLOBIGNORE$|PS4$")
 _SYSTEM_PLACES: Final = ("/proc/", "/sys/", "/dev/")
 _PRIVATE_PARTS: Final = frozenset((".git", ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".password-store"))
 _PRIVATE_FILE = re.compile(
@@ -128,22 +123,6 @@ def settle(requests: Sequence[Request], ask: Ask | None) -> None:
 
 def _because(requests: tuple[Request, ...], reason: str) -> tuple[Request, ...]:
     return tuple(request._replace(decision=Decision("deny", reason)) for request in requests)
-
-
-def looks_secret(name: str) -> bool:
-    """An environment variable that no text may ask for and no command is given."""
-    return _SECRET_NAME.search(name) is not None
-
-
-def scrubbed(environment: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """What a command is given: no secrets, nothing that makes a shell do more than it is told, no terminal."""
-    kept = {name: value for name, value in environment if not looks_secret(name) and not _SHELL_STARTUP.match(name)}
-    return kept | {"TERM": "dumb", "NO_COLOR": "1", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
-
-
-def is_inside(path: str, directory: str) -> bool:
-    """Both resolved: whole parts are compared, so `/w/app-x` is outside `/w/app`."""
-    return path == directory or path.startswith(directory if directory.endswith(os.sep) else directory + os.sep)
 
 
 class DefaultPolicy(NamedTuple):

@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, assert_never
 
 from kitbag.errors import Diagnostic, InvalidError
-from kitbag.packing.command_runner import Command, Ran, Runner, run_command
 from kitbag.packing.reference_paths import Target, read_target
 from kitbag.packing.reference_plan import Insert, Keep, Leave, Limits, LookUp, Read, Run, Step, Unescape, diagnose, plan
 from kitbag.packing.reference_policy import (
@@ -24,11 +23,12 @@ from kitbag.packing.reference_policy import (
     Request,
     Source,
     UntrustedError,
-    scrubbed,
     settle,
 )
 from kitbag.packing.reference_syntax import Token, find_tokens
 from kitbag.packing.shell_words import is_answer
+from kitbag.permissions.command_runner import Command, Ran, Runner, run_command
+from kitbag.permissions.environment import scrubbed
 from kitbag.text.hidden import code_points, find_hidden, reveal_hidden
 from kitbag.text.source import Problem, SourceError
 

@@ -1,0 +1,1 @@
+"""What a skill can do, read from its files without running any of them."""

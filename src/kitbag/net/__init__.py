@@ -1,0 +1,1 @@
+"""The one guarded way to fetch anything from the network."""

@@ -1,0 +1,1 @@
+"""What an agent may do, and where: rules, modes, paths, commands, the sandbox, trust and approvals."""

@@ -1,0 +1,1 @@
+"""What is kept: the one place that writes anything durable, and redacts it."""
