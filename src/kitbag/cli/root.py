@@ -11,6 +11,10 @@ _COMMANDS = {
     "personas": ("kitbag.cli.personas", "List and inspect personas."),
     "plugins": ("kitbag.cli.plugins", "Install, list, switch and remove plugins."),
     "pack": ("kitbag.cli.pack", "Turn a task into a subagent's context, inside a budget."),
+    "permissions": ("kitbag.cli.permissions", "List the rules, explain a decision, try a command in the sandbox."),
+    "trust": ("kitbag.cli.trust", "See what a workspace would run, and trust it."),
+    "audit": ("kitbag.cli.audit", "Read what skills can do and what is suspicious about them, without running anything."),
+    "lock": ("kitbag.cli.lock", "Write down what skills can do, to see what changes."),
     "config": ("kitbag.cli.config", "Read and change settings."),
     "doctor": ("kitbag.cli.doctor", "Tell everything that is wrong with your files, and how to fix it."),
 }

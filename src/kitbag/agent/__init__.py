@@ -1,0 +1,1 @@
+"""The loop: one reply after another, tools in between, all of it in the journal."""

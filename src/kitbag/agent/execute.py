@@ -1,0 +1,156 @@
+"""Runs the calls of one reply: prepare, ask for permission, write the intent, run, write the result. In that order.
+
+Used by the loop. Calls that only read run side by side; the others one after another, in the order in which the
+model wrote them; results are given in that order too. Each call gets exactly one result, whatever happens.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from kitbag.agent.ask_model import Emit
+from kitbag.agent.session import Session
+from kitbag.errors import KitbagError
+from kitbag.events import ToolFinished, ToolStarted
+from kitbag.messages import Image, Text, ToolCall, ToolResult
+from kitbag.permissions.approvals import Approvals, Refusal
+from kitbag.text.hidden import one_line
+from kitbag.tools.base import Arguments, Context, Outcome, Tool, failure
+from kitbag.tools.toolset import Toolset
+
+LONGEST_RESULT: Final = 60_000
+"""Characters of text that a result may bring; a tool that knows better cuts before."""
+SIDE_BY_SIDE: Final = 8
+CANCELLED: Final = "Cancelled by the user while it ran. It may have taken effect, wholly or in part."
+NOT_BEGUN: Final = "Not run: the user cancelled before it began."
+
+
+class Executor:
+    def __init__(
+        self, session: Session, toolset: Toolset, context: Context, approvals: Approvals, emit: Emit, asked_by: str = ""
+    ) -> None:
+        self.session = session
+        self.toolset = toolset
+        self.context = context
+        self.approvals = approvals
+        self.emit = emit
+        self.asked_by = asked_by
+
+    async def run(self, calls: Sequence[ToolCall]) -> tuple[bool, ...]:
+        """For each call whether it was one that could be run at all: known tool, readable arguments."""
+        sound: list[bool] = []
+        group: list[ToolCall] = []
+        try:
+            for call in calls:
+                tool = self.toolset.get(call.name)
+                if tool is not None and tool.reads_only:
+                    group.append(call)
+                    continue
+                sound += await self._side_by_side(group)
+                group = []
+                sound.append(await self._one(call))
+            sound += await self._side_by_side(group)
+        except asyncio.CancelledError:
+            await asyncio.shield(self._answer_open_calls())
+            raise
+        return tuple(sound)
+
+    async def _side_by_side(self, calls: list[ToolCall]) -> list[bool]:
+        slots = asyncio.Semaphore(SIDE_BY_SIDE)
+
+        async def one(call: ToolCall) -> bool:
+            async with slots:
+                return await self._one(call)
+
+        if len(calls) == 1:
+            return [await self._one(calls[0])]
+        try:
+            async with asyncio.TaskGroup() as group:
+                running = [group.create_task(one(call)) for call in calls]
+        except BaseExceptionGroup as errors:  # what can't be written down ends the run, whichever call met it first
+            raise errors.exceptions[0] from errors
+        return [task.result() for task in running]
+
+    async def _one(self, call: ToolCall) -> bool:
+        begun = time.monotonic()
+        tool, arguments, problem = self._prepare(call)
+        if tool is None or arguments is None:
+            await self._finish(call, problem, begun)
+            return False
+        self.emit(ToolStarted(call.id, call.name, call.arguments, title(call.name, call.arguments)))
+        outcome = await self._authorized(tool, arguments, call)
+        await self._finish(call, bounded(outcome), begun)
+        return True
+
+    def _prepare(self, call: ToolCall) -> tuple[Tool[Any] | None, Arguments | None, Outcome]:
+        if call.problem:
+            return None, None, failure(f"the arguments of {call.name} can't be read: {call.problem}", "Send them again")
+        tool = self.toolset.get(call.name)
+        if tool is None:
+            return None, None, failure(*self.toolset.why_not(call.name))
+        try:
+            return tool, tool.read(call.arguments), failure("")
+        except (msgspec.ValidationError, ValueError, RecursionError) as error:
+            return None, None, failure(f"{call.name}: {error}", "Correct the arguments and call it again")
+
+    async def _authorized(self, tool: Tool[Any], arguments: Arguments, call: ToolCall) -> Outcome:
+        context = self.context
+        permit = await self.approvals.authorize(
+            context.permissions, tool.name, call.arguments, context.directory, self.asked_by
+        )
+        if isinstance(permit, Refusal):
+            return failure(f"{tool.name} is not allowed: {permit.reason}", permit.fix)
+        if not tool.reads_only:
+            await self.session.begin(call)
+        try:
+            permit.use(tool.name, call.arguments, context.directory)
+            return await tool.work(arguments, context)
+        except KitbagError as error:
+            return failure(error.problem, error.fix)
+        except OSError as error:
+            return failure(f"{tool.name} failed: {error.strerror or error}")
+        except Exception as error:  # noqa: BLE001 - a fault in a tool must not end the session
+            return failure(f"{tool.name} failed inside Kitbag: {type(error).__name__}: {error}", "Try another way")
+
+    async def _finish(self, call: ToolCall, outcome: Outcome, begun: float) -> None:
+        result = ToolResult(call.id, outcome.content, outcome.is_error)
+        await asyncio.shield(self.session.finish(result, outcome.summary, outcome.cut))
+        seconds = time.monotonic() - begun
+        self.emit(ToolFinished(call.id, call.name, outcome.is_error, one_line(outcome.summary), seconds))
+
+    async def _answer_open_calls(self) -> None:
+        for call in self.session.open_calls:
+            text = CANCELLED if call.id in self.session.began else NOT_BEGUN
+            await self.session.finish(ToolResult(call.id, (Text(text),), is_error=True), "cancelled")
+            self.emit(ToolFinished(call.id, call.name, True, "cancelled", 0.0))
+
+
+def title(tool: str, arguments: dict[str, Any]) -> str:
+    """One line for a person: the tool and what it is about."""
+    for name in ("file_path", "path", "pattern", "command", "skill", "query", "url", "subagent_type"):
+        value = arguments.get(name)
+        if isinstance(value, str) and value:
+            return f"{tool}({one_line(value)[:120]})"
+    return tool
+
+
+def bounded(outcome: Outcome) -> Outcome:
+    """No result is longer than a model can bear; what is cut is said, to model and person."""
+    left = LONGEST_RESULT
+    kept: list[Text | Image] = []
+    cut = 0
+    for part in outcome.content:
+        if isinstance(part, Image):
+            kept.append(part)
+            continue
+        text = part.text[:left]
+        cut += len(part.text) - len(text)
+        left -= len(text)
+        kept.append(Text(text))
+    if not cut:
+        return outcome
+    note = f"[{cut:,} characters were cut here: the result is too long. Ask for less.]"
+    return outcome._replace(content=(*kept, Text(note)), cut=outcome.cut or note)

@@ -1,0 +1,111 @@
+"""A conversation as a provider accepts it, whatever the records look like after a crash, a cut or an edit.
+
+Pure functions on messages, used by session. What comes out begins with a user's message, alternates roles, and
+has exactly one result for each call, in the message right after it; what does not fit is mended, and said.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from kitbag.messages import Message, Part, Text, ToolCall, ToolResult
+
+NEVER_RUN = "Not run: the session was interrupted before this call began."
+UNKNOWN_OUTCOME = (
+    "interrupted (unknown outcome): the session ended while this call ran. It may have taken effect, wholly or in part."
+    " Look before you repeat it."
+)
+
+
+class Mended(NamedTuple):
+    messages: tuple[Message, ...]
+    problems: tuple[str, ...]
+
+
+def well_formed(messages: Iterable[Message], began: frozenset[str] = frozenset()) -> Mended:
+    """`began` are the calls with an intent in the journal: without a result, their outcome is not known."""
+    problems: list[str] = []
+    mended: list[Message] = []
+    waiting: dict[str, ToolCall] = {}
+    seen: set[str] = set()
+    for message in _joined(messages):
+        if message.role == "assistant":
+            parts = _without_repeated_calls(message.parts, seen, problems)
+            if not mended and parts:
+                problems.append("the conversation began with a reply")
+                mended.append(Message("user", (Text("(The beginning of this conversation is missing.)"),)))
+            if parts:
+                _settle(mended, waiting, began, problems)
+                mended.append(Message("assistant", parts))
+                waiting = {part.id: part for part in parts if isinstance(part, ToolCall)}
+        else:
+            results, rest = _matching(message.parts, waiting, problems)
+            given = {result.call_id for result in results}
+            results += [_missing(call, began, problems) for call in waiting.values() if call.id not in given]
+            order = {call_id: at for at, call_id in enumerate(waiting)}
+            results.sort(key=lambda result: order[result.call_id])
+            waiting = {}
+            if results or rest:
+                mended.append(Message("user", (*results, *rest)))
+    _settle(mended, waiting, began, problems)
+    return Mended(tuple(_joined(mended)), tuple(problems))
+
+
+def _joined(messages: Iterable[Message]) -> list[Message]:
+    """Neighbours of one role become one message; empty ones vanish."""
+    joined: list[Message] = []
+    for message in messages:
+        if not message.parts:
+            continue
+        if joined and joined[-1].role == message.role:
+            joined[-1] = Message(message.role, (*joined[-1].parts, *message.parts))
+        else:
+            joined.append(message)
+    return joined
+
+
+def _without_repeated_calls(parts: Sequence[Part], seen: set[str], problems: list[str]) -> tuple[Part, ...]:
+    kept: list[Part] = []
+    for part in parts:
+        if isinstance(part, ToolResult):
+            problems.append("a result stood in a reply")
+            continue
+        if isinstance(part, ToolCall):
+            if part.id in seen:
+                problems.append(f"the call {part.id} was there twice")
+                continue
+            seen.add(part.id)
+        kept.append(part)
+    return tuple(kept)
+
+
+def _matching(
+    parts: Sequence[Part], waiting: dict[str, ToolCall], problems: list[str]
+) -> tuple[list[ToolResult], list[Part]]:
+    results: dict[str, ToolResult] = {}
+    rest: list[Part] = []
+    for part in parts:
+        if not isinstance(part, ToolResult):
+            if isinstance(part, ToolCall):
+                problems.append("a call stood in a user's message")
+            else:
+                rest.append(part)
+        elif part.call_id not in waiting:
+            problems.append(f"a result for {part.call_id}, which nobody called")
+        elif part.call_id in results:
+            problems.append(f"a second result for {part.call_id}")
+        else:
+            results[part.call_id] = part
+    return list(results.values()), rest
+
+
+def _missing(call: ToolCall, began: frozenset[str], problems: list[str]) -> ToolResult:
+    problems.append(f"the call {call.id} ({call.name}) had no result")
+    text = UNKNOWN_OUTCOME if call.id in began else NEVER_RUN
+    return ToolResult(call.id, (Text(text),), is_error=True)
+
+
+def _settle(mended: list[Message], waiting: dict[str, ToolCall], began: frozenset[str], problems: list[str]) -> None:
+    """Results for calls that nothing answers."""
+    if waiting:
+        mended.append(Message("user", tuple(_missing(call, began, problems) for call in waiting.values())))
+        waiting.clear()

@@ -1,0 +1,132 @@
+"""What is said between a person, a model and tools: the values every layer above speaks in, and their JSON form.
+
+A conversation is a list of Messages with roles that alternate as providers want them; every ToolCall of an
+assistant's message has exactly one ToolResult in the message after it. Imports nothing of Kitbag but errors.
+"""
+
+from typing import Any, Literal, NamedTuple, cast
+
+from kitbag.errors import InvalidError
+
+Role = Literal["user", "assistant"]
+
+
+class Text(NamedTuple):
+    text: str
+
+
+class Image(NamedTuple):
+    media_type: str
+    data: str
+    """Base64."""
+
+
+class Thinking(NamedTuple):
+    """What a model thought before it spoke; given back to the same provider as it came."""
+
+    text: str
+    provider: str
+    """Only the provider that wrote it can read `opaque`; for others the part is left out."""
+    opaque: str = ""
+    """A signature, or the whole thought encrypted, as JSON text of the provider's own."""
+
+
+class ToolCall(NamedTuple):
+    id: str
+    name: str
+    arguments: dict[str, Any]
+    problem: str = ""
+    """Why the arguments could not be read; such a call never runs. `arguments` is empty then."""
+    raw: str = ""
+    """The arguments as they came, where they could not be read."""
+
+
+class ToolResult(NamedTuple):
+    call_id: str
+    content: tuple[Text | Image, ...]
+    is_error: bool = False
+
+
+Part = Text | Image | Thinking | ToolCall | ToolResult
+
+
+class Message(NamedTuple):
+    role: Role
+    parts: tuple[Part, ...]
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts if isinstance(part, Text))
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+
+    @property
+    def results(self) -> tuple[ToolResult, ...]:
+        return tuple(part for part in self.parts if isinstance(part, ToolResult))
+
+
+class Usage(NamedTuple):
+    """Tokens as the provider counted them. `input` is without what was read from or written to its cache."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+
+    def __add__(self, other: object) -> "Usage":
+        if not isinstance(other, Usage):
+            return NotImplemented
+        return Usage(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+
+    @property
+    def shown_to_model(self) -> int:
+        return self.input + self.cache_read + self.cache_write
+
+
+def user(text: str) -> Message:
+    return Message("user", (Text(text),))
+
+
+_KINDS: dict[str, type[Part]] = {
+    "text": Text,
+    "image": Image,
+    "thinking": Thinking,
+    "tool_call": ToolCall,
+    "tool_result": ToolResult,
+}
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+
+
+def part_to_json(part: Part) -> dict[str, Any]:
+    fields = part._asdict()
+    if isinstance(part, ToolResult):
+        fields["content"] = [part_to_json(inner) for inner in part.content]
+    return {"type": _NAMES[type(part)], **fields}
+
+
+def message_to_json(message: Message) -> dict[str, Any]:
+    return {"role": message.role, "parts": [part_to_json(part) for part in message.parts]}
+
+
+def part_from_json(value: object) -> Part:
+    """Raises InvalidError for what `part_to_json` never wrote."""
+    fields = dict(cast("dict[str, Any]", value)) if isinstance(value, dict) else {}
+    kind = _KINDS.get(fields.pop("type", ""))
+    if kind is None:
+        raise InvalidError("a stored message has a part of an unknown kind", "it was written by a newer version")
+    if kind is ToolResult:
+        fields["content"] = tuple(part_from_json(inner) for inner in fields.get("content", ()))
+    try:
+        return kind(**fields)
+    except TypeError as error:
+        raise InvalidError(f"a stored message can't be read: {error}", "it was written by another version") from error
+
+
+def message_from_json(value: object) -> Message:
+    fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    role = fields.get("role")
+    if role not in ("user", "assistant"):
+        raise InvalidError("a stored message has no role", "it was written by another version")
+    return Message(role, tuple(part_from_json(part) for part in fields.get("parts", ())))

@@ -1,0 +1,1 @@
+"""Language models behind one protocol: adapters for wire protocols, the catalog, `offline` and `scripted`."""

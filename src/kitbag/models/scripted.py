@@ -1,0 +1,242 @@
+"""A model that replays a script: for tests, for skill authors, and behind `kitbag.testing.serve` for other programs.
+
+A script is a list of replies, or rules that each have one. Which reply is next follows from the request alone, by
+how many replies it already holds, so that any number of conversations can use one script at once.
+"""
+
+import asyncio
+import json
+import os
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+from kitbag.errors import InvalidError
+from kitbag.messages import Message, Part, Text, Thinking, Usage
+from kitbag.models.provider import CallBegun, ModelError, Piece, Reply, Request, StopReason, TextPiece, ThinkingPiece
+from kitbag.models.wire import tool_call
+from kitbag.text.tokens import estimate_tokens
+
+NAME = "scripted"
+
+
+class Seen(NamedTuple):
+    """What a script may choose by."""
+
+    system: str
+    last: str
+    """The text of the last message: what the user said, or what tools answered."""
+    first: str
+    """The text of the first message."""
+    turns: int
+    """How many replies the conversation holds."""
+    tools: tuple[str, ...]
+
+
+class Fault(NamedTuple):
+    """Something that goes wrong, the first `times` times."""
+
+    times: int = 1
+    status: int = 0
+    headers: Mapping[str, str] = {}
+    body: str = ""
+    kind: str = ""
+    """For a stream that begins well: error-event, cut-text, cut-call, no-end, idle, reset."""
+    seconds: float = 0.0
+
+
+class Step(NamedTuple):
+    """One reply of a script."""
+
+    text: str = ""
+    thinking: str = ""
+    calls: tuple[tuple[str, str, str], ...] = ()
+    """(id, name, arguments as JSON text, which may be broken on purpose)."""
+    stop: StopReason | None = None
+    usage: Usage | None = None
+    fault: Fault | None = None
+    delay: float = 0.0
+    """Seconds before the first piece."""
+
+    def message(self, name: str = NAME) -> Message:
+        parts: list[Part] = [Thinking(self.thinking, name, "scripted")] if self.thinking else []
+        parts += [Text(self.text)] if self.text else []
+        parts += [tool_call(*call) for call in self.calls]
+        return Message("assistant", tuple(parts))
+
+    @property
+    def ends_with(self) -> StopReason:
+        return self.stop or ("tools" if self.calls else "end")
+
+
+Answer = Callable[[Seen], "Step | str"]
+
+
+class Rule(NamedTuple):
+    """Replies for the conversations that it is about: both patterns must be found."""
+
+    steps: "Sequence[Step | Answer]"
+    system: str = ""
+    first: str = ""
+    last: str = ""
+
+    def applies(self, seen: Seen) -> bool:
+        wanted = ((self.system, seen.system), (self.first, seen.first), (self.last, seen.last))
+        return all(re.search(pattern, text) is not None for pattern, text in wanted if pattern)
+
+
+class Script:
+    def __init__(self, rules: Sequence[Rule]) -> None:
+        self.rules = tuple(rules)
+        self._faults: dict[tuple[int, int, str], int] = {}
+
+    def next(self, seen: Seen) -> tuple[Step, Fault | None]:
+        """The reply, and the fault that happens this time."""
+        for number, rule in enumerate(self.rules):
+            if rule.applies(seen):
+                return self._step(number, rule, seen)
+        return Step(text="(The script has no reply for this conversation.)"), None
+
+    def _step(self, number: int, rule: Rule, seen: Seen) -> tuple[Step, Fault | None]:
+        if seen.turns >= len(rule.steps):
+            return Step(text="(The script has ended.)"), None
+        found = rule.steps[seen.turns]
+        if not isinstance(found, Step):
+            made = found(seen)
+            found = made if isinstance(made, Step) else Step(text=made)
+        if found.fault is None:
+            return found, None
+        key = (number, seen.turns, seen.first)
+        self._faults[key] = self._faults.get(key, 0) + 1
+        return found, found.fault if self._faults[key] <= found.fault.times else None
+
+
+def load_script(path: str) -> Script:
+    """From JSON. Raises InvalidError that names the file and the place."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            value = json.load(file)
+    except (OSError, ValueError, RecursionError) as error:
+        raise InvalidError(f"{path}: {error}", "give a file with JSON: a list of replies, or rules") from error
+    try:
+        return script_of(value)
+    except InvalidError as error:
+        raise InvalidError(f"{path}: {error.problem}", error.fix) from None
+
+
+def script_of(value: object) -> Script:
+    """`["text", {...}]`, `{"replies": [...]}` or `{"rules": [{"system": "regex", "replies": [...]}]}`."""
+    if isinstance(value, list):
+        return Script((Rule(_steps(cast("list[object]", value), "replies")),))
+    fields = _object(value, "the script")
+    rules: list[Rule] = []
+    for at, item in enumerate(cast("list[object]", fields.get("rules", []))):
+        rule = _object(item, f"rules[{at}]")
+        patterns = {name: str(rule.get(name, "")) for name in ("system", "first", "last")}
+        for name, pattern in patterns.items():
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise InvalidError(f"rules[{at}].{name} is no pattern: {error}", "correct it") from error
+        rules.append(Rule(_steps(rule.get("replies"), f"rules[{at}].replies"), **patterns))
+    if "replies" in fields:
+        rules.append(Rule(_steps(fields["replies"], "replies")))
+    if not rules:
+        raise InvalidError("the script has neither `replies` nor `rules`", "add a list of replies")
+    return Script(rules)
+
+
+def _steps(value: object, place: str) -> list[Step]:
+    if not isinstance(value, list):
+        raise InvalidError(f"`{place}` is no list", "write a list of replies")
+    return [_step_of(item, f"{place}[{at}]") for at, item in enumerate(cast("list[object]", value))]
+
+
+_FIELDS = frozenset(("text", "thinking", "calls", "stop", "usage", "fault", "delay"))
+
+
+def _step_of(value: object, place: str) -> Step:
+    if isinstance(value, str):
+        return Step(text=value)
+    fields = _object(value, place)
+    unknown = sorted(set(fields) - _FIELDS)
+    if unknown:
+        raise InvalidError(f"{place} has an unknown field `{unknown[0]}`", f"known are {', '.join(sorted(_FIELDS))}")
+    fault = fields.get("fault")
+    try:
+        return Step(
+            text=str(fields.get("text", "")),
+            thinking=str(fields.get("thinking", "")),
+            calls=tuple(_call(item, f"{place}.calls[{at}]") for at, item in enumerate(fields.get("calls", ()))),
+            stop=fields.get("stop"),
+            usage=Usage(**fields["usage"]) if "usage" in fields else None,
+            fault=Fault(**fault) if fault else None,
+            delay=float(fields.get("delay", 0)),
+        )
+    except (TypeError, ValueError) as error:
+        raise InvalidError(f"{place}: {error}", "correct the reply") from error
+
+
+def _call(value: object, place: str) -> tuple[str, str, str]:
+    fields = _object(value, place)
+    arguments = fields.get("arguments", {})
+    text = arguments if isinstance(arguments, str) else json.dumps(arguments)
+    return str(fields.get("id") or f"call_{os.urandom(6).hex()}"), str(fields.get("name", "")), text
+
+
+def _object(value: object, place: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InvalidError(f"{place} is no object", "write a JSON object")
+    return cast("dict[str, Any]", value)
+
+
+def seen_in(request: Request) -> Seen:
+    def text(message: Message) -> str:
+        results = [piece.text for result in message.results for piece in result.content if isinstance(piece, Text)]
+        return "\n".join([*results, message.text])
+
+    return Seen(
+        "".join(block.text for block in request.system),
+        text(request.messages[-1]) if request.messages else "",
+        text(request.messages[0]) if request.messages else "",
+        sum(message.role == "assistant" for message in request.messages),
+        tuple(tool.name for tool in request.tools),
+    )
+
+
+class Scripted:
+    """The script as a provider, without a network between."""
+
+    def __init__(self, script: Script) -> None:
+        self.name = NAME
+        self.script = script
+        self.requests: list[Request] = []
+
+    async def close(self) -> None:
+        return None
+
+    async def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
+        self.requests.append(request)
+        step, fault = self.script.next(seen_in(request))
+        await asyncio.sleep(step.delay)
+        if fault is not None:
+            if fault.kind in ("cut-text", "no-end") and step.text:
+                yield TextPiece(step.text[: len(step.text) // 2])
+            raise ModelError("transient", f"scripted fault {fault.status or fault.kind}", status=fault.status)
+        if step.thinking:
+            yield ThinkingPiece(step.thinking)
+        for start in range(0, len(step.text), 40):
+            yield TextPiece(step.text[start : start + 40])
+        for call_id, name, _ in step.calls:
+            yield CallBegun(call_id, name)
+        yield Reply(step.message(), step.ends_with, step.usage or counted(request, step), "scripted")
+
+
+def counted(request: Request, step: Step) -> Usage:
+    """What a provider would bill, by estimate: the whole request, and the reply."""
+    shown = sum(estimate_tokens(block.text) for block in request.system)
+    shown += sum(estimate_tokens(f"{tool.name}{tool.description}{json.dumps(tool.schema)}") for tool in request.tools)
+    for message in request.messages:
+        shown += sum(estimate_tokens(str(part)) for part in message.parts)
+    said = estimate_tokens(step.text + step.thinking) + sum(estimate_tokens(call[2]) for call in step.calls)
+    return Usage(shown, said)

@@ -1,0 +1,302 @@
+"""What the adapters share: one HTTP client, failures sorted by whether they may pass, arguments read strictly.
+
+Used by anthropic, openai_chat and openai_responses. Follows no redirect, so a key never goes to another host.
+"""
+
+import json
+import math
+import re
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from kitbag.messages import ToolCall
+from kitbag.models.provider import FailureKind, ModelError
+from kitbag.text.hidden import one_line
+
+if TYPE_CHECKING:
+    import httpx2
+
+IDLE_SECONDS: Final = 180.0
+"""A stream that says nothing for so long is given up."""
+CONNECT_SECONDS: Final = 15.0
+MOST_CACHED: Final = 4_000
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_ERROR_BYTES = 1 << 16
+_LONGEST_MESSAGE = 600
+_TOO_LONG = re.compile(
+    r"context.{0,20}(?:length|window|limit)|too long|too many tokens|maximum.{0,20}tokens"
+    r"|exceeds? .{0,40}(?:tokens|context)",
+    re.IGNORECASE,
+)
+_SPENT = re.compile(r"quota|billing|credit|insufficient|spend|payment", re.IGNORECASE)
+_TRANSIENT = frozenset((408, 409, 425, 500, 502, 503, 504))
+
+
+class Endpoint(NamedTuple):
+    """Where a provider is, and what it is told on every request."""
+
+    provider: str
+    base_url: str
+    headers: Mapping[str, str]
+    idle_seconds: float = IDLE_SECONDS
+
+
+class Wire:
+    """One provider's connection. Opened at the first request, kept for the next."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self._client: httpx2.AsyncClient | None = None
+
+    async def events(self, path: str, body: bytes) -> AsyncGenerator[dict[str, Any], None]:
+        """Posts, and gives each event's data as it comes. Raises ModelError."""
+        import httpx2
+
+        client = self._connect()
+        try:
+            async with client.stream("POST", self.endpoint.base_url.rstrip("/") + path, content=body) as response:
+                if response.status_code != 200:
+                    raise await _refused(response, self.endpoint.provider)
+                source = cast("AsyncGenerator[httpx2.ServerSentEvent, None]", aiter(httpx2.EventSource(response)))
+                async with aclosing(source) as events:
+                    async for event in events:
+                        if event.data.strip() == "[DONE]":
+                            return
+                        if event.data:
+                            yield _object(event.data, self.endpoint.provider)
+        except httpx2.TimeoutException as error:
+            raise _timed_out(error, self.endpoint) from error
+        except httpx2.HTTPError as error:
+            raise _broken(error, self.endpoint) from error
+        except httpx2.InvalidURL as error:
+            raise ModelError(
+                "bad-request", f"{self.endpoint.base_url} is no address", "correct the base URL"
+            ) from error
+
+    def _connect(self) -> "httpx2.AsyncClient":
+        import httpx2
+
+        if self._client is None:
+            timeout = httpx2.Timeout(self.endpoint.idle_seconds, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS)
+            headers = {"content-type": "application/json", "accept": "text/event-stream", **self.endpoint.headers}
+            self._client = httpx2.AsyncClient(timeout=timeout, headers=headers, follow_redirects=False)
+        return self._client
+
+    async def close(self) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+
+
+class Encoded:
+    """Messages as they go over the wire, each made once: a long conversation costs no more per turn than a short."""
+
+    def __init__(self, encode: Callable[[Any], list[dict[str, Any]]]) -> None:
+        self._encode = encode
+        self._known: dict[int, tuple[Any, Any]] = {}
+
+    def __call__(self, message: Any) -> Any:
+        """A piece of JSON that msgspec copies as it is; the items of one message without their brackets."""
+        import msgspec
+
+        known = self._known.get(id(message))
+        if known is not None and known[0] is message:
+            return known[1]
+        raw = msgspec.Raw(msgspec.json.encode(self._encode(message)))
+        if len(self._known) >= MOST_CACHED:
+            self._known.clear()
+        self._known[id(message)] = (message, raw)
+        return raw
+
+
+def joined(lists: list[Any]) -> Any:
+    """Lists in JSON become one list, without being read."""
+    import msgspec
+
+    inner = [bytes(raw)[1:-1] for raw in lists]
+    return msgspec.Raw(b"[" + b",".join(piece for piece in inner if piece) + b"]")
+
+
+def _object(data: str, provider: str) -> dict[str, Any]:
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ModelError("cut", f"{provider} sent an event that is no JSON", "try again") from error
+    if not isinstance(value, dict):
+        raise ModelError("cut", f"{provider} sent an event that is no object", "try again")
+    return cast("dict[str, Any]", value)
+
+
+async def _refused(response: "httpx2.Response", provider: str) -> ModelError:
+    body = b""
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > _ERROR_BYTES:
+            break
+    message = said(body[:_ERROR_BYTES].decode("utf-8", "replace"))
+    status = response.status_code
+    wait = _retry_after(response.headers.get("retry-after-ms"), response.headers.get("retry-after"))
+    limited = wait is not None or any("ratelimit" in name for name in response.headers)
+    kind = _kind(status, message, limited)
+    problem = f"{provider} answered {status}" + (f": {message}" if message else "")
+    return ModelError(kind, problem, _fix(kind, provider), wait=wait, status=status)
+
+
+def failed(provider: str, kind: str, message: str) -> ModelError:
+    """An error inside a stream that began well."""
+    lower = f"{kind} {message}".lower()
+    if "overloaded" in lower or "rate" in lower.split("_") or "rate_limit" in lower:
+        found: FailureKind = "overloaded"
+    elif _TOO_LONG.search(message):
+        found = "too-long"
+    elif "authentication" in lower or "permission" in lower:
+        found = "auth"
+    elif "invalid_request" in lower:
+        found = "bad-request"
+    else:
+        found = "transient"
+    problem = f"{provider} broke off: {shortened(message or kind or 'no reason given')}"
+    return ModelError(found, problem, _fix(found, provider))
+
+
+def _kind(status: int, message: str, limited: bool) -> FailureKind:
+    if status in (401, 403):
+        return "auth"
+    if status == 402:
+        return "spent"
+    if status == 413 or (status == 400 and _TOO_LONG.search(message)):
+        return "too-long"
+    if status == 429:
+        # Without a word on when to come back it may be the account's limit, which no waiting lifts.
+        return "overloaded" if limited and not _SPENT.search(message) else "spent"
+    if status == 529:
+        return "overloaded"
+    if status in _TRANSIENT or status > 504:
+        return "transient"
+    return "bad-request"
+
+
+def _fix(kind: FailureKind, provider: str) -> str:
+    return {
+        "auth": f"check the key for {provider} in your environment",
+        "spent": f"check the limits of your account at {provider}; waiting may not help",
+        "too-long": "start a new session, or choose a model with a larger window",
+        "bad-request": "check the model's name with `kitbag models`, and its settings",
+    }.get(kind, "try again")
+
+
+def said(body: str) -> str:
+    """The provider's own words out of an error's body, in one line."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return shortened(body)
+    fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    error = fields.get("error", fields.get("detail", fields))
+    if isinstance(error, dict):
+        error = cast("dict[str, Any]", error).get("message", "")
+    return shortened(error if isinstance(error, str) else body)
+
+
+def shortened(text: str) -> str:
+    line = one_line(text)
+    return line if len(line) <= _LONGEST_MESSAGE else f"{line[:_LONGEST_MESSAGE]}…"
+
+
+def _retry_after(milliseconds: str | None, written: str | None) -> float | None:
+    """Seconds, or a date; None for what is neither."""
+    for text, unit in ((milliseconds, 0.001), (written, 1.0)):
+        try:
+            seconds = float(text) * unit if text else math.nan
+        except ValueError:
+            continue
+        if math.isfinite(seconds):
+            return max(seconds, 0.0)
+    if not written:
+        return None
+    import time
+    from email.utils import parsedate_to_datetime
+
+    try:
+        return max(parsedate_to_datetime(written).timestamp() - time.time(), 0.0)
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def _timed_out(error: "httpx2.TimeoutException", endpoint: Endpoint) -> ModelError:
+    import httpx2
+
+    if isinstance(error, httpx2.ConnectTimeout | httpx2.PoolTimeout):
+        return ModelError("unreachable", f"{endpoint.provider} can't be reached: no answer from {_place(endpoint)}")
+    return ModelError("cut", f"{endpoint.provider} said nothing for {endpoint.idle_seconds:.0f} s", "try again")
+
+
+def _broken(error: "httpx2.HTTPError", endpoint: Endpoint) -> ModelError:
+    import httpx2
+
+    reason = shortened(str(error)) or type(error).__name__
+    if "CERTIFICATE" in reason.upper():
+        what = f"the certificate of {_place(endpoint)} is not accepted: {reason}"
+        return ModelError("bad-request", what, "check the address, and the certificates of this machine")
+    if isinstance(error, httpx2.ConnectError | httpx2.UnsupportedProtocol):
+        what = f"{endpoint.provider} can't be reached at {_place(endpoint)}: {reason}"
+        return ModelError("unreachable", what, "check the address and the network")
+    return ModelError("cut", f"the connection to {endpoint.provider} broke: {reason}", "try again")
+
+
+def _place(endpoint: Endpoint) -> str:
+    """The address without user, password and query."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(endpoint.base_url)
+        return f"{parts.scheme}://{parts.hostname or ''}" + (f":{parts.port}" if parts.port else "")
+    except ValueError:
+        return "its address"
+
+
+def tool_call(call_id: str, name: str, text: str, cut_off: bool = False) -> ToolCall:
+    """As strict as it can be: what is not exactly one JSON object never runs."""
+    if not _NAME.fullmatch(name):
+        # It is sent back with every later request, and a provider refuses what it would not have sent.
+        problem = f"{shortened(repr(name[:80]))} is no name of a tool"
+        return ToolCall(call_id, "invalid_tool_name", {}, problem, text[:2_000])
+    arguments, problem = read_arguments(text)
+    if problem and cut_off:
+        problem = "the reply reached its output limit inside them"
+    return ToolCall(call_id, name, arguments, problem, text[:2_000] if problem else "")
+
+
+def read_arguments(text: str) -> tuple[dict[str, Any], str]:
+    if not text.strip():
+        return {}, ""
+    try:
+        value = json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_without_repeats)
+    except (ValueError, RecursionError) as error:
+        return {}, f"not valid JSON ({shortened(str(error)) or 'nested too deep'})"
+    if not isinstance(value, dict):
+        return {}, f"a JSON object is needed, not {type(value).__name__}"
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except (UnicodeEncodeError, RecursionError):
+        return {}, "they hold half a character (a lone surrogate), or are nested too deep"
+    return cast("dict[str, Any]", value), ""
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:20]} is too large a number")
+    return value
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name stands there twice")
+    return found

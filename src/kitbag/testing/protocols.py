@@ -1,0 +1,254 @@
+"""The three wire protocols from the provider's side: what a request shows, and a reply as events or as one document.
+
+Used by server. Written from the providers' documentation, not from the adapters, so that the two check each other.
+"""
+
+import json
+from collections.abc import Iterator
+from typing import Any, Literal, cast
+
+from kitbag.messages import Usage
+from kitbag.models.scripted import Seen, Step
+from kitbag.text.tokens import estimate_tokens
+
+Protocol = Literal["anthropic", "chat", "responses"]
+PATHS: dict[str, Protocol] = {"messages": "anthropic", "chat/completions": "chat", "responses": "responses"}
+_PIECE = 24
+_STOPS: dict[Protocol, dict[str, str]] = {
+    "anthropic": {"end": "end_turn", "tools": "tool_use", "length": "max_tokens", "refusal": "refusal"},
+    "chat": {"end": "stop", "tools": "tool_calls", "length": "length", "refusal": "content_filter"},
+    "responses": {},
+}
+
+Event = tuple[str, dict[str, Any] | str]
+"""The event's name, empty where the protocol has none, and its data."""
+
+
+def seen_in(protocol: Protocol, body: dict[str, Any]) -> Seen:
+    tools = tuple(
+        str(_dict(tool.get("function")).get("name") or tool.get("name", "")) for tool in _dicts(body, "tools")
+    )
+    items = _dicts(body, "input") if protocol == "responses" else _dicts(body, "messages")
+    if protocol == "responses" and isinstance(body.get("input"), str):
+        items = [{"type": "message", "role": "user", "content": body["input"]}]
+    system = text_in(body.get("instructions") if protocol == "responses" else body.get("system"))
+    system += "".join(text_in(item.get("content")) for item in items if item.get("role") in ("system", "developer"))
+    talk = [item for item in items if item.get("role") not in ("system", "developer")]
+    turns, replying = 0, False
+    for item in talk:
+        is_reply = item.get("role") == "assistant" or item.get("type") in ("function_call", "reasoning")
+        turns += is_reply and not replying
+        replying = is_reply
+    tail: list[str] = []
+    for item in reversed(talk):
+        if item.get("role") == "assistant" or item.get("type") in ("function_call", "reasoning"):
+            break
+        tail.insert(0, text_in(item.get("content", item.get("output"))))
+    return Seen(system, "\n".join(tail), text_in(talk[0].get("content")) if talk else "", turns, tools)
+
+
+def text_in(content: object) -> str:
+    """All text of a message's content, tool results included."""
+    if isinstance(content, str):
+        return content
+    pieces: list[str] = []
+    for block in cast("list[object]", content) if isinstance(content, list) else []:
+        fields = _dict(block)
+        pieces.append(str(fields["text"]) if "text" in fields else text_in(fields.get("content")))
+    return "\n".join(pieces)
+
+
+def usage_of(step: Step, body: dict[str, Any]) -> Usage:
+    if step.usage is not None:
+        return step.usage
+    said = estimate_tokens(step.text + step.thinking + "".join(call[2] for call in step.calls))
+    return Usage(estimate_tokens(json.dumps(body, ensure_ascii=False)), said)
+
+
+def events(protocol: Protocol, step: Step, usage: Usage, model: str) -> Iterator[Event]:
+    if protocol == "anthropic":
+        yield from _anthropic(step, usage, model)
+    elif protocol == "chat":
+        yield from _chat(step, usage, model)
+    else:
+        yield from _responses(step, usage, model)
+
+
+def document(protocol: Protocol, step: Step, usage: Usage, model: str) -> dict[str, Any]:
+    """The reply of a request that did not ask for a stream."""
+    if protocol == "anthropic":
+        return {
+            "id": "msg_1", "type": "message", "role": "assistant", "model": model,
+            "content": [block for _, block in _blocks(step)],
+            "stop_reason": _STOPS["anthropic"][step.ends_with], "stop_sequence": None,
+            "usage": _anthropic_usage(usage),
+        }  # fmt: skip
+    if protocol == "chat":
+        message: dict[str, Any] = {"role": "assistant", "content": step.text or None}
+        if step.calls:
+            message["tool_calls"] = [_chat_call(at, call) for at, call in enumerate(step.calls)]
+        choice = {"index": 0, "message": message, "finish_reason": _STOPS["chat"][step.ends_with]}
+        head = {"id": "chatcmpl-1", "object": "chat.completion", "created": 0, "model": model}
+        return {**head, "choices": [choice], "usage": _chat_usage(usage)}
+    return _response(step, usage, model, "completed", [item for _, item in _items(step)])
+
+
+def _pieces(text: str) -> Iterator[str]:
+    for start in range(0, len(text), _PIECE):
+        yield text[start : start + _PIECE]
+
+
+def _anthropic_usage(usage: Usage) -> dict[str, int]:
+    return {
+        "input_tokens": usage.input,
+        "output_tokens": usage.output,
+        "cache_read_input_tokens": usage.cache_read,
+        "cache_creation_input_tokens": usage.cache_write,
+    }
+
+
+def _blocks(step: Step) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(what it grows by, the whole block)"""
+    if step.thinking:
+        yield step.thinking, {"type": "thinking", "thinking": step.thinking, "signature": "signed"}
+    if step.text:
+        yield step.text, {"type": "text", "text": step.text}
+    for call_id, name, arguments in step.calls:
+        try:
+            value: Any = json.loads(arguments or "{}")
+        except (ValueError, RecursionError):
+            value = {}
+        yield arguments, {"type": "tool_use", "id": call_id, "name": name, "input": value}
+
+
+def _anthropic(step: Step, usage: Usage, model: str) -> Iterator[Event]:
+    message: dict[str, Any] = {
+        "id": "msg_1", "type": "message", "role": "assistant", "model": model, "content": [], "stop_reason": None,
+        "stop_sequence": None, "usage": {**_anthropic_usage(usage), "output_tokens": 1},
+    }  # fmt: skip
+    yield "message_start", {"type": "message_start", "message": message}
+    yield "ping", {"type": "ping"}
+    deltas = {"thinking": "thinking_delta", "text": "text_delta", "tool_use": "input_json_delta"}
+    fields = {"thinking": "thinking", "text": "text", "tool_use": "partial_json"}
+    for index, (grown, block) in enumerate(_blocks(step)):
+        kind = block["type"]
+        empty: dict[str, Any] = {**block, **({"input": {}} if kind == "tool_use" else {fields[kind]: ""})}
+        if kind == "thinking":
+            empty["signature"] = ""
+        yield "content_block_start", {"type": "content_block_start", "index": index, "content_block": empty}
+        for piece in _pieces(grown):
+            delta = {"type": deltas[kind], fields[kind]: piece}
+            yield "content_block_delta", {"type": "content_block_delta", "index": index, "delta": delta}
+        if kind == "thinking":
+            delta = {"type": "signature_delta", "signature": "signed"}
+            yield "content_block_delta", {"type": "content_block_delta", "index": index, "delta": delta}
+        yield "content_block_stop", {"type": "content_block_stop", "index": index}
+    delta = {"stop_reason": _STOPS["anthropic"][step.ends_with], "stop_sequence": None}
+    yield "message_delta", {"type": "message_delta", "delta": delta, "usage": {"output_tokens": usage.output}}
+    yield "message_stop", {"type": "message_stop"}
+
+
+def _chat_usage(usage: Usage) -> dict[str, Any]:
+    return {
+        "prompt_tokens": usage.shown_to_model,
+        "completion_tokens": usage.output,
+        "total_tokens": usage.shown_to_model + usage.output,
+        "prompt_tokens_details": {"cached_tokens": usage.cache_read},
+    }
+
+
+def _chat_call(at: int, call: tuple[str, str, str]) -> dict[str, Any]:
+    return {"index": at, "id": call[0], "type": "function", "function": {"name": call[1], "arguments": call[2]}}
+
+
+def _chat(step: Step, usage: Usage, model: str) -> Iterator[Event]:
+    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 0, "model": model}
+
+    def chunk(delta: dict[str, Any], finish: str | None = None) -> Event:
+        return "", {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+    yield chunk({"role": "assistant", "content": ""})
+    for piece in _pieces(step.thinking):
+        yield chunk({"reasoning_content": piece})
+    for piece in _pieces(step.text):
+        yield chunk({"content": piece})
+    for at, call in enumerate(step.calls):
+        yield chunk({"tool_calls": [_chat_call(at, (call[0], call[1], ""))]})
+        for piece in _pieces(call[2]):
+            yield chunk({"tool_calls": [{"index": at, "function": {"arguments": piece}}]})
+    yield chunk({}, _STOPS["chat"][step.ends_with])
+    yield "", {**head, "choices": [], "usage": _chat_usage(usage)}
+    yield "", "[DONE]"
+
+
+def _items(step: Step) -> Iterator[tuple[str, dict[str, Any]]]:
+    if step.thinking:
+        summary = [{"type": "summary_text", "text": step.thinking}]
+        item = {"type": "reasoning", "id": "rs_1", "summary": summary, "encrypted_content": "sealed"}
+        yield step.thinking, item
+    if step.text:
+        content: list[dict[str, Any]] = [{"type": "output_text", "text": step.text, "annotations": []}]
+        item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": content}
+        yield step.text, item
+    for call_id, name, arguments in step.calls:
+        item = {"type": "function_call", "id": f"fc_{call_id}", "call_id": call_id, "name": name}
+        yield arguments, {**item, "arguments": arguments, "status": "completed"}
+
+
+def _response(step: Step, usage: Usage, model: str, status: str, output: list[dict[str, Any]]) -> dict[str, Any]:
+    reasons = {"length": "max_output_tokens", "refusal": "content_filter"}
+    reason = reasons.get(step.ends_with) if status != "in_progress" else None
+    return {
+        "id": "resp_1", "object": "response", "created_at": 0, "model": model, "output": output,
+        "status": "incomplete" if reason else status, "incomplete_details": {"reason": reason} if reason else None,
+        "error": None,
+        "usage": {
+            "input_tokens": usage.shown_to_model, "input_tokens_details": {"cached_tokens": usage.cache_read},
+            "output_tokens": usage.output, "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": usage.shown_to_model + usage.output,
+        },
+    }  # fmt: skip
+
+
+def _responses(step: Step, usage: Usage, model: str) -> Iterator[Event]:
+    number = 0
+
+    def event(kind: str, **fields: Any) -> Event:
+        nonlocal number
+        number += 1
+        return kind, {"type": kind, "sequence_number": number, **fields}
+
+    yield event("response.created", response=_response(step, usage, model, "in_progress", []))
+    kinds = {
+        "reasoning": "response.reasoning_summary_text.delta",
+        "message": "response.output_text.delta",
+        "function_call": "response.function_call_arguments.delta",
+    }
+    items = list(_items(step))
+    for index, (grown, item) in enumerate(items):
+        empty: dict[str, dict[str, Any]] = {
+            "reasoning": {"summary": []},
+            "message": {"content": []},
+            "function_call": {"arguments": ""},
+        }
+        begun: dict[str, Any] = {**item, **empty[item["type"]]}
+        yield event("response.output_item.added", output_index=index, item=begun)
+        for piece in _pieces(grown):
+            place = {"summary_index": 0} if item["type"] == "reasoning" else {"content_index": 0}
+            yield event(kinds[item["type"]], output_index=index, item_id=item["id"], delta=piece, **place)
+        if item["type"] == "function_call":
+            done = "response.function_call_arguments.done"
+            yield event(done, output_index=index, item_id=item["id"], arguments=item["arguments"])
+        yield event("response.output_item.done", output_index=index, item=item)
+    whole = _response(step, usage, model, "completed", [item for _, item in items])
+    yield event("response.incomplete" if whole["status"] == "incomplete" else "response.completed", response=whole)
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _dicts(body: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    value = body.get(name)
+    items = cast("list[object]", value) if isinstance(value, list) else []
+    return [cast("dict[str, Any]", item) for item in items if isinstance(item, dict)]

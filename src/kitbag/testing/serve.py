@@ -1,0 +1,40 @@
+"""`python -m kitbag.testing.serve script.json [--port N]`: a scripted model on loopback, until it is interrupted."""
+
+import argparse
+import asyncio
+import contextlib
+import sys
+
+from kitbag.errors import KitbagError
+from kitbag.models.scripted import load_script
+from kitbag.testing.server import ModelServer
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m kitbag.testing.serve", description=__doc__)
+    parser.add_argument("script", help="JSON: a list of replies, or rules that each have one")
+    parser.add_argument("--port", type=int, default=0, help="the port on 127.0.0.1; a free one if not given")
+    options = parser.parse_args()
+    try:
+        server = ModelServer(load_script(options.script), options.port)
+    except KitbagError as error:
+        sys.stderr.write(f"error: {error.problem}\n  fix: {error.fix}\n")
+        return error.exit_code
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_serve(server))
+    return 0
+
+
+async def _serve(server: ModelServer) -> None:
+    serving = asyncio.create_task(server.serve())
+    while not server.is_ready and not serving.done():
+        await asyncio.sleep(0.01)
+    if not serving.done():
+        for name, value in server.environment().items():
+            sys.stdout.write(f"{name}={value}\n")
+        sys.stdout.flush()
+    await serving
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,213 @@
+"""A scripted model behind loopback HTTP, in the wire protocols of Anthropic and OpenAI: real sockets, real streams.
+
+Used by tests and by `python -m kitbag.testing.serve script.json`; other programs can talk to it as to a provider.
+Every request is kept in `requests`, so that a test can see exactly what was sent.
+"""
+
+import asyncio
+import json
+import threading
+from types import TracebackType
+from typing import Any, NamedTuple, Self, cast
+
+from kitbag.models.scripted import Fault, Script, Step
+from kitbag.testing.protocols import PATHS, Event, Protocol, document, events, seen_in, usage_of
+
+_LIMIT = 64 << 20
+_MODELS = ("claude-sonnet-4-5", "gpt-5", "scripted")
+
+
+class Received(NamedTuple):
+    path: str
+    headers: dict[str, str]
+    body: dict[str, Any]
+    size: int
+    """Bytes of the body as they came."""
+
+
+class ModelServer:
+    """`with ModelServer(script) as server:` listens on a free port of 127.0.0.1, in a thread of its own."""
+
+    def __init__(self, script: Script, port: int = 0, *, chunk: int = 0, newline: str = "\n") -> None:
+        """`chunk`: send in pieces of so many bytes, wherever they cut; `newline`: `\\r\\n` is allowed, too."""
+        self.script = script
+        self.requests: list[Received] = []
+        self.open_streams = 0
+        self._port = port
+        self._chunk = chunk
+        self._newline = newline
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._ready = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    @property
+    def is_ready(self) -> bool:
+        return self._ready.is_set()
+
+    def environment(self) -> dict[str, str]:
+        """What points every program that knows these variables to this server."""
+        return {
+            "ANTHROPIC_BASE_URL": self.url,
+            "ANTHROPIC_API_KEY": "test-key-anthropic",
+            "OPENAI_BASE_URL": f"{self.url}/v1",
+            "OPENAI_API_KEY": "test-key-openai",
+        }
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=lambda: asyncio.run(self.serve()), daemon=True)
+        self._thread.start()
+        if not self._ready.wait(10):
+            raise RuntimeError("the model server did not start")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._loop is not None and self._stop is not None:
+            self._loop.call_soon_threadsafe(self._stop.set)
+        if self._thread is not None:
+            self._thread.join(10)
+
+    async def serve(self) -> None:
+        """Until it is stopped."""
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        server = await asyncio.start_server(self._connection, "127.0.0.1", self._port)
+        self._port = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        await self._stop.wait()
+        server.close()
+
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while await self._request(reader, writer):
+                pass
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError):
+            pass
+        finally:
+            writer.close()
+
+    async def _request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        head = await reader.readuntil(b"\r\n\r\n")
+        lines = head.decode("latin-1").split("\r\n")
+        method, target, *_ = (*lines[0].split(" "), "", "")
+        pairs = [line.partition(":") for line in lines[1:] if line]
+        headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+        length = min(int(headers.get("content-length") or 0), _LIMIT)
+        raw = await reader.readexactly(length)
+        path = target.split("?")[0]
+        try:
+            value: Any = json.loads(raw) if raw else {}
+        except ValueError:
+            return await _answer(writer, 400, {"error": {"message": "the body is no JSON"}})
+        body = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+        found: list[Protocol] = [protocol for end, protocol in PATHS.items() if path.endswith(f"/{end}")]
+        protocol = found[0] if found else None
+        if method != "POST" or protocol is None:
+            return await self._other(writer, path, body)
+        self.requests.append(Received(path, headers, body, len(raw)))
+        step, fault = self.script.next(seen_in(protocol, body))
+        await asyncio.sleep(step.delay)
+        if fault is not None and fault.status:
+            text = fault.body or json.dumps({"type": "error", "error": {"type": "scripted", "message": "as scripted"}})
+            return await _answer(writer, fault.status, text, dict(fault.headers))
+        model = str(body.get("model", "scripted"))
+        if not body.get("stream"):
+            return await _answer(writer, 200, document(protocol, step, usage_of(step, body), model))
+        self.open_streams += 1
+        try:
+            return await self._stream(writer, protocol, step, fault, body)
+        finally:
+            self.open_streams -= 1
+
+    async def _other(self, writer: asyncio.StreamWriter, path: str, body: dict[str, Any]) -> bool:
+        if path.endswith("/models"):
+            return await _answer(writer, 200, {"object": "list", "data": [{"id": name} for name in _MODELS]})
+        if path.endswith("/count_tokens"):
+            return await _answer(writer, 200, {"input_tokens": usage_of(Step(), body).input})
+        return await _answer(writer, 404, {"error": {"message": f"no such path: {path}"}})
+
+    async def _stream(
+        self, writer: asyncio.StreamWriter, protocol: Protocol, step: Step, fault: Fault | None, body: dict[str, Any]
+    ) -> bool:
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+        told = list(events(protocol, step, usage_of(step, body), str(body.get("model", "scripted"))))
+        kept, after = _faulty(told, fault, protocol)
+        for event in kept:
+            await self._send(writer, self._encode(event))
+        if after == "reset":
+            writer.transport.abort()
+            return False
+        if after == "idle" and fault is not None:
+            await asyncio.sleep(fault.seconds or 3600)
+        writer.write(b"0\r\n\r\n")
+        await writer.drain()
+        return True
+
+    def _encode(self, event: Event) -> bytes:
+        name, data = event
+        text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
+        lines = ([f"event: {name}"] if name else []) + [f"data: {text}", "", ""]
+        return self._newline.join(lines).encode()
+
+    async def _send(self, writer: asyncio.StreamWriter, data: bytes) -> None:
+        size = self._chunk or len(data)
+        for start in range(0, len(data), size):
+            piece = data[start : start + size]
+            writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            if self._chunk:
+                await writer.drain()
+        await writer.drain()
+
+
+def _faulty(told: list[Event], fault: Fault | None, protocol: Protocol) -> tuple[list[Event], str]:
+    """Which events are sent, and what happens then."""
+    if fault is None:
+        return told, ""
+    if fault.kind == "error-event":
+        error: dict[str, Any] = {"type": "overloaded_error", "code": "server_error", "message": "as scripted"}
+        if protocol == "anthropic":
+            return [*told[:3], ("error", {"type": "error", "error": error})], ""
+        if protocol == "chat":
+            return [*told[:3], ("", {"error": error})], ""
+        return [*told[:3], ("error", {**error, "type": "error"})], ""
+    if fault.kind in ("cut-text", "cut-call", "reset", "idle"):
+        # Half of the pieces of the text, or all but the last pieces of the call's arguments.
+        wanted = ("input_json_delta", "tool_calls", "function_call_arguments.delta") if fault.kind == "cut-call" else ()
+        growing = [at for at, event in enumerate(told) if _grows(event, wanted)]
+        keep = growing[len(growing) // 2] + 1 if growing else len(told) // 2
+        return told[:keep], fault.kind
+    if fault.kind == "no-end":
+        return [event for event in told if not _is_end(event)], ""
+    if fault.kind == "unknown-events":
+        extra: Event = ("surprise", {"type": "surprise", "choices": [], "new": True})
+        return [mixed for event in told for mixed in (extra, event)], ""
+    return told, ""
+
+
+def _grows(event: Event, wanted: tuple[str, ...]) -> bool:
+    text = json.dumps(event[1])
+    return any(word in text for word in wanted) if wanted else "delta" in text
+
+
+def _is_end(event: Event) -> bool:
+    name, data = event
+    if isinstance(data, str) or name in ("message_delta", "message_stop", "response.completed", "response.incomplete"):
+        return True
+    choices = data.get("choices")
+    return isinstance(choices, list) and (not choices or bool(choices[0].get("finish_reason")))  # pyright: ignore
+
+
+async def _answer(
+    writer: asyncio.StreamWriter, status: int, body: dict[str, Any] | str, headers: dict[str, str] | None = None
+) -> bool:
+    data = (body if isinstance(body, str) else json.dumps(body)).encode()
+    lines = [f"HTTP/1.1 {status} .", "content-type: application/json", f"content-length: {len(data)}"]
+    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+    writer.write("\r\n".join([*lines, "", ""]).encode() + data)
+    await writer.drain()
+    return True

@@ -1,0 +1,93 @@
+"""What a tool is: a name, a description, typed arguments, and one method. Its permission is asked for by the one who
+runs it (agent/execute), on the final arguments; a tool never decides for itself whether it may.
+
+Used by every tool and by the loop. The small protocols here cut the knots: what a tool needs of the run it
+belongs to comes in a Context, and the runtime ties the ends.
+"""
+
+import os
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import msgspec
+
+from kitbag.library.registry import Registry
+from kitbag.messages import Image, Text
+from kitbag.models.provider import ToolSpec
+from kitbag.packing.session_skills import SessionSkills
+from kitbag.permissions.decide import Permissions
+from kitbag.permissions.model import Workspace
+
+
+class Outcome(NamedTuple):
+    """What came of a call: a part for the model and a part for the person."""
+
+    content: tuple[Text | Image, ...]
+    summary: str
+    """For a person: one line such as `120 lines of src/a.py`."""
+    is_error: bool = False
+    cut: str = ""
+    """What a limit kept out, in words; empty when nothing is missing."""
+
+
+def answer(text: str, summary: str, cut: str = "") -> Outcome:
+    return Outcome((Text(text),), summary, cut=cut)
+
+
+def failure(problem: str, fix: str = "") -> Outcome:
+    """An error the model can use: what is wrong and what to do instead."""
+    text = f"Error: {problem}." if not problem.endswith((".", "?", "!")) else f"Error: {problem}"
+    return Outcome((Text(f"{text} {fix}".strip()),), problem, is_error=True)
+
+
+class Context(NamedTuple):
+    """The run a call belongs to."""
+
+    workspace: Workspace
+    directory: str
+    """Where relative paths start."""
+    permissions: Permissions
+    library: Registry
+    skills: SessionSkills
+
+
+class Arguments(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """Base of every tool's arguments: a field that is not known is an error, never ignored."""
+
+
+A_contra = TypeVar("A_contra", bound=Arguments, contravariant=True)
+A = TypeVar("A", bound=Arguments)
+
+
+class Work(Protocol[A_contra]):
+    async def __call__(self, arguments: A_contra, context: Context, /) -> Outcome: ...
+
+
+class Tool(NamedTuple, Generic[A]):
+    name: str
+    description: str
+    """For the model; from the `.md` file beside the tool."""
+    arguments: type[A]
+    work: Work[A]
+    reads_only: bool = False
+    """Calls of such tools run side by side, and are repeated after a crash."""
+
+    @property
+    def spec(self) -> ToolSpec:
+        return ToolSpec(self.name, self.description, _schema(self.arguments))
+
+    def read(self, arguments: dict[str, Any]) -> A:
+        """Raises msgspec.ValidationError, which says which field and why."""
+        return msgspec.convert(arguments, self.arguments)
+
+
+def _schema(arguments: type[Arguments]) -> dict[str, Any]:
+    """Of the arguments alone: msgspec writes a reference to a definition, which not every provider follows."""
+    whole = msgspec.json.schema(arguments)
+    schema = dict(whole["$defs"][arguments.__name__])
+    schema.pop("title", None)
+    return schema
+
+
+def description(name: str) -> str:
+    with open(os.path.join(os.path.dirname(__file__), f"{name}.md"), encoding="utf-8") as file:
+        return file.read().strip()

@@ -1,0 +1,27 @@
+"""Every adapter against a real server that speaks its protocol."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import pytest
+
+from kitbag.models.anthropic import Anthropic
+from kitbag.models.openai_chat import OpenAIChat
+from kitbag.models.openai_responses import OpenAIResponses
+from kitbag.models.provider import Provider
+from kitbag.models.wire import Endpoint
+from kitbag.testing import ModelServer
+
+Wire = Literal["anthropic", "chat", "responses"]
+
+
+def adapter(wire: str, server: ModelServer, idle: float = 20.0) -> Provider:
+    if wire == "anthropic":
+        return Anthropic(Endpoint("anthropic", server.url, {"x-api-key": "k"}, idle))
+    endpoint = Endpoint("openai", f"{server.url}/v1", {"authorization": "Bearer k"}, idle)
+    return OpenAIChat(endpoint) if wire == "chat" else OpenAIResponses(endpoint)
+
+
+@pytest.fixture(params=["anthropic", "chat", "responses"])
+def connect(request: pytest.FixtureRequest) -> Callable[..., Provider]:
+    return lambda server, idle=20.0: adapter(request.param, server, idle)

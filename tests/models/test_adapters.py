@@ -1,0 +1,269 @@
+"""The three wire protocols, over real sockets: what is sent, what is read, and every way a stream can break."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import aclosing
+
+import pytest
+
+from kitbag.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, Usage, user
+from kitbag.models.provider import (
+    Block,
+    CallBegun,
+    ModelError,
+    Piece,
+    Provider,
+    Reply,
+    Request,
+    TextPiece,
+    ThinkingPiece,
+    ToolSpec,
+)
+from kitbag.testing import Fault, ModelServer, Rule, Script, Step
+
+Connect = Callable[..., Provider]
+READ = ToolSpec("Read", "Reads a file.", {"type": "object", "properties": {"file_path": {"type": "string"}}})
+CALL = ("call_1", "Read", '{"file_path": "naïve 👩‍💻.txt"}')
+
+
+def script(*steps: Step) -> Script:
+    return Script([Rule(steps)])
+
+
+def collect(provider: Provider, request: Request) -> list[Piece]:
+    async def go() -> list[Piece]:
+        try:
+            async with aclosing(provider.stream(request)) as stream:
+                return [piece async for piece in stream]
+        finally:
+            await provider.close()
+
+    return asyncio.run(go())
+
+
+def ask(*messages: Message, tools: tuple[ToolSpec, ...] = (READ,)) -> Request:
+    return Request("some-model", (Block("Be brief.", cache=True), Block(" Today.")), messages or (user("hi"),), tools)
+
+
+def reply_of(pieces: list[Piece]) -> Reply:
+    assert isinstance(pieces[-1], Reply)
+    assert not any(isinstance(piece, Reply) for piece in pieces[:-1])
+    return pieces[-1]
+
+
+def test_text_comes_in_pieces_that_make_up_the_reply(connect: Connect) -> None:
+    text = "Zwölf Boxkämpfer jagen Viktor. 数据库 👩‍💻 " * 10
+    with ModelServer(script(Step(text=text, usage=Usage(10, 20)))) as server:
+        pieces = collect(connect(server), ask())
+    assert "".join(piece.text for piece in pieces if isinstance(piece, TextPiece)) == text
+    reply = reply_of(pieces)
+    assert (reply.message, reply.stop, reply.usage.input, reply.usage.output) == (
+        Message("assistant", (Text(text),)),
+        "end",
+        10,
+        20,
+    )
+
+
+def test_calls_come_with_their_arguments_read(connect: Connect) -> None:
+    second = ("call_2", "Read", "")
+    with ModelServer(script(Step(text="Look.", calls=(CALL, second)))) as server:
+        pieces = collect(connect(server), ask())
+    assert [piece for piece in pieces if isinstance(piece, CallBegun)] == [
+        CallBegun("call_1", "Read"),
+        CallBegun("call_2", "Read"),
+    ]
+    reply = reply_of(pieces)
+    assert reply.stop == "tools"
+    assert reply.message.calls == (
+        ToolCall("call_1", "Read", {"file_path": "naïve 👩‍💻.txt"}),
+        ToolCall("call_2", "Read", {}),
+    )
+
+
+def test_what_the_model_thought_is_streamed_and_given_back_to_the_same_provider_only(connect: Connect) -> None:
+    steps = (Step(thinking="Hmm, a file.", text="Look.", calls=(CALL,)), Step(text="Done."))
+    with ModelServer(script(*steps)) as server:
+        provider = connect(server)
+        pieces = collect(provider, ask())
+        assert "".join(piece.text for piece in pieces if isinstance(piece, ThinkingPiece)) == "Hmm, a file."
+        thought = reply_of(pieces).message
+        result = Message("user", (ToolResult("call_1", (Text("contents"),)),))
+        collect(provider, ask(user("hi"), thought, result))
+        foreign = Message("assistant", (Thinking("Secret.", "somebody-else", "sealed"), *thought.parts[1:]))
+        collect(provider, ask(user("hi"), foreign, result))
+    own, other = (json.dumps(received.body) for received in server.requests[1:])
+    if any(isinstance(part, Thinking) and part.opaque for part in thought.parts):
+        assert "signed" in own or "sealed" in own
+    assert "Secret." not in other
+    assert "sealed" not in other
+
+
+def test_a_whole_conversation_arrives_as_it_was(connect: Connect) -> None:
+    picture = Image("image/png", "aGVsbG8=")
+    talk = (
+        Message("user", (Text("What is this?"), picture)),
+        Message("assistant", (Text("I look."), ToolCall("call_1", "Read", {"file_path": "x"}))),
+        Message("user", (ToolResult("call_1", (Text("a result"), picture), is_error=True), Text("and go on"))),
+    )
+    with ModelServer(
+        Script([Rule([Step(text="no")], first="nothing like it"), Rule([Step(), Step(text="yes")])])
+    ) as server:
+        reply = reply_of(collect(connect(server), ask(*talk)))
+    sent = json.dumps(server.requests[0].body)
+    assert reply.message.text == "yes"
+    assert sent.count("aGVsbG8=") == 2
+    for piece in ("Be brief.", " Today.", "What is this?", "I look.", "a result", "and go on", "Reads a file."):
+        assert sent.count(piece) == 1, piece
+    assert server.requests[0].body["model"] == "some-model"
+
+
+def test_every_byte_may_come_alone_and_lines_may_end_in_two_characters(connect: Connect) -> None:
+    text = "naïve 👩‍💻 数据库"
+    with ModelServer(script(Step(text=text, calls=(CALL,))), chunk=1, newline="\r\n") as server:
+        pieces = collect(connect(server), ask())
+    assert "".join(piece.text for piece in pieces if isinstance(piece, TextPiece)) == text
+    assert reply_of(pieces).message.calls[0].arguments == {"file_path": "naïve 👩‍💻.txt"}
+
+
+def test_events_that_nobody_knows_change_nothing(connect: Connect) -> None:
+    step = Step(text="hello", calls=(CALL,), fault=Fault(kind="unknown-events"))
+    with ModelServer(script(step)) as server:
+        pieces = collect(connect(server), ask())
+    assert reply_of(pieces).message.text == "hello"
+    assert "".join(piece.text for piece in pieces if isinstance(piece, TextPiece)) == "hello"
+
+
+@pytest.mark.parametrize("kind", ["cut-text", "cut-call", "no-end", "reset"])
+def test_a_stream_that_breaks_off_is_no_reply(connect: Connect, kind: str) -> None:
+    step = Step(text="half of this " * 20, calls=(CALL,), fault=Fault(kind=kind))
+    with ModelServer(script(step)) as server, pytest.raises(ModelError) as failure:
+        collect(connect(server), ask())
+    assert failure.value.kind == "cut"
+    assert failure.value.may_pass
+
+
+def test_an_error_inside_a_stream_is_told_with_its_reason(connect: Connect) -> None:
+    step = Step(text="half of this " * 20, fault=Fault(kind="error-event"))
+    with ModelServer(script(step)) as server, pytest.raises(ModelError) as failure:
+        collect(connect(server), ask())
+    assert failure.value.may_pass
+    assert "as scripted" in failure.value.problem
+
+
+def test_a_stream_that_falls_silent_is_given_up(connect: Connect) -> None:
+    step = Step(text="half of this " * 20, fault=Fault(kind="idle", seconds=30))
+    with ModelServer(script(step)) as server, pytest.raises(ModelError) as failure:
+        collect(connect(server, 0.3), ask())
+    assert failure.value.kind == "cut"
+    assert "said nothing" in failure.value.problem
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "kind", "wait"),
+    [
+        (429, {"retry-after": "7"}, "", "overloaded", 7.0),
+        (429, {"retry-after": "-3"}, "", "overloaded", 0.0),
+        (429, {"retry-after": "soon", "x-ratelimit-reset": "1"}, "", "overloaded", None),
+        (429, {}, "", "spent", None),
+        (429, {"retry-after": "7"}, '{"error": {"message": "You exceeded your current quota"}}', "spent", 7.0),
+        (529, {}, "", "overloaded", None),
+        (500, {}, "<html>oops</html>", "transient", None),
+        (503, {}, "", "transient", None),
+        (408, {}, "", "transient", None),
+        (400, {}, '{"error": {"message": "bad field"}}', "bad-request", None),
+        (400, {}, '{"error": {"message": "prompt is too long: 210000 tokens"}}', "too-long", None),
+        (401, {}, "", "auth", None),
+        (403, {}, "", "auth", None),
+        (404, {}, "", "bad-request", None),
+        (302, {"location": "http://example.invalid/"}, "", "bad-request", None),
+    ],
+)
+def test_each_answer_that_is_no_success_is_sorted(
+    connect: Connect, status: int, headers: dict[str, str], body: str, kind: str, wait: float | None
+) -> None:
+    fault = Fault(status=status, headers=headers, body=body, times=9)
+    with ModelServer(script(Step(fault=fault))) as server, pytest.raises(ModelError) as failure:
+        collect(connect(server), ask())
+    assert (failure.value.kind, failure.value.wait, failure.value.status) == (kind, wait, status)
+    assert str(status) in failure.value.problem
+
+
+def test_a_date_to_come_back_at_is_understood(connect: Connect) -> None:
+    from email.utils import formatdate
+    from time import time
+
+    fault = Fault(status=429, headers={"retry-after": formatdate(time() + 100, usegmt=True)})
+    with ModelServer(script(Step(fault=fault))) as server, pytest.raises(ModelError) as failure:
+        collect(connect(server), ask())
+    assert failure.value.wait is not None
+    assert 50 < failure.value.wait <= 101
+
+
+def test_nobody_at_the_address_is_unreachable(connect: Connect) -> None:
+    with ModelServer(script(Step())) as server:
+        provider = connect(server)
+    with pytest.raises(ModelError) as failure:
+        collect(provider, ask())
+    assert failure.value.kind == "unreachable"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ['{"a": 1', "[1]", '{"a": NaN}', '{"a": 1e400}', '"x"', '{"a": "\\ud800"}', '{"a":1,"a":2}', "[" * 2000],
+)
+def test_arguments_that_are_not_one_sound_object_are_never_passed_on(connect: Connect, arguments: str) -> None:
+    step = Step(calls=(("call_1", "Read", arguments), ("call_2", "Read", '{"file_path": "ok"}')))
+    with ModelServer(script(step)) as server:
+        calls = reply_of(collect(connect(server), ask())).message.calls
+    assert calls[0].problem
+    assert calls[0].arguments == {}
+    assert calls[1] == ToolCall("call_2", "Read", {"file_path": "ok"})
+
+
+@pytest.mark.parametrize("name", ["", "Re ad", "Read\0", "x" * 200, "выполнить"])
+def test_a_name_that_no_provider_would_take_back_is_not_kept(connect: Connect, name: str) -> None:
+    with ModelServer(script(Step(calls=(("call_1", name, "{}"),)))) as server:
+        call = reply_of(collect(connect(server), ask())).message.calls[0]
+    assert call.name == "invalid_tool_name"
+    assert call.problem
+
+
+def test_a_reply_that_reached_its_limit_says_so(connect: Connect) -> None:
+    step = Step(text="half", calls=(("call_1", "Read", '{"file_path": "a'),), stop="length")
+    with ModelServer(script(step)) as server:
+        reply = reply_of(collect(connect(server), ask()))
+    assert reply.stop == "length"
+    assert "output limit" in reply.message.calls[0].problem
+
+
+def test_leaving_early_closes_the_connection(connect: Connect) -> None:
+    with ModelServer(script(Step(text="x" * 1000, fault=Fault(kind="idle", seconds=60)))) as server:
+        provider = connect(server)
+
+        async def go() -> None:
+            async with aclosing(provider.stream(ask())) as stream:
+                async for _ in stream:
+                    break
+            await provider.close()
+
+        asyncio.run(asyncio.wait_for(go(), 10))
+
+
+def test_a_long_conversation_is_encoded_once(connect: Connect) -> None:
+    talk = [message for at in range(20) for message in (user(f"question {at}"), Message("assistant", (Text("a"),)))]
+    steps = [Step(text=f"reply {at}") for at in range(30)]
+    with ModelServer(script(*steps)) as server:
+        provider = connect(server)
+
+        async def go() -> None:
+            for extra in (user("one"), user("two")):
+                async with aclosing(provider.stream(ask(*talk, extra))) as stream:
+                    async for _ in stream:
+                        pass
+            await provider.close()
+
+        asyncio.run(go())
+    first, second = (json.dumps(received.body) for received in server.requests)
+    assert first.replace("one", "two") == second
