@@ -12,9 +12,9 @@ from typing import Any, Final
 import msgspec
 
 from kitbag.agent.ask_model import Emit
-from kitbag.agent.session import Session
+from kitbag.agent.session import Session, SkillUse
 from kitbag.errors import KitbagError
-from kitbag.events import ToolFinished, ToolStarted
+from kitbag.events import SkillLoaded, SkillUnloaded, ToolFinished, ToolStarted
 from kitbag.messages import Image, Text, ToolCall, ToolResult
 from kitbag.permissions.approvals import Approvals, Refusal
 from kitbag.text.hidden import one_line
@@ -117,9 +117,18 @@ class Executor:
 
     async def _finish(self, call: ToolCall, outcome: Outcome, begun: float) -> None:
         result = ToolResult(call.id, outcome.content, outcome.is_error)
-        await asyncio.shield(self.session.finish(result, outcome.summary, outcome.cut))
+        await asyncio.shield(self._write(call, result, outcome))
         seconds = time.monotonic() - begun
         self.emit(ToolFinished(call.id, call.name, outcome.is_error, one_line(outcome.summary), seconds))
+
+    async def _write(self, call: ToolCall, result: ToolResult, outcome: Outcome) -> None:
+        await self.session.finish(result, outcome.summary, outcome.cut)
+        if outcome.dropped:
+            await self.session.drop_skill(outcome.dropped, "unloaded")
+            self.emit(SkillUnloaded(outcome.dropped, "unloaded"))
+        if outcome.loaded is not None:
+            await self.session.add_skill(SkillUse(*outcome.loaded, call_id=call.id))
+            self.emit(SkillLoaded(outcome.loaded.name, outcome.loaded.tokens, outcome.loaded.by))
 
     async def _answer_open_calls(self) -> None:
         for call in self.session.open_calls:

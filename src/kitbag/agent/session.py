@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from kitbag.agent.transcript import well_formed
-from kitbag.errors import InvalidError, NotFoundError
+from kitbag.errors import KitbagError, NotFoundError
 from kitbag.ledger import Ledger
 from kitbag.messages import (
     Message,
@@ -24,7 +24,9 @@ from kitbag.messages import (
     part_from_json,
     part_to_json,
 )
+from kitbag.packing.session_skills import By
 from kitbag.store.journal import Journal, Record
+from kitbag.store.private_files import StoreError
 
 PREFIX = "session/"
 """Streams of sessions begin so."""
@@ -44,17 +46,17 @@ class Header(NamedTuple):
 
 
 class SkillUse(NamedTuple):
-    """A skill that was delivered to this conversation."""
+    """A skill that was delivered to this conversation; the fields of session_skills.Loaded, and where it stands."""
 
     name: str
-    by: str
     tokens: int
+    at: str
+    by: By
     digest: str
     arguments: str
-    call_id: str
-    """The call whose result holds it; empty when a user's message does."""
     text: str
-    at: str
+    call_id: str = ""
+    """The call whose result holds it."""
 
 
 class Totals(NamedTuple):
@@ -208,7 +210,8 @@ class Session:
 
     # What is read
 
-    def _apply(self, record: Record) -> None:
+    def apply(self, record: Record) -> None:
+        """A record that was written before. Raises for one that can't be what was written."""
         body = record.body
         match record.kind:
             case "session":
@@ -229,7 +232,7 @@ class Session:
                 if isinstance(result, ToolResult):
                     self._apply_result(result, record.seq)
             case "skill":
-                use = SkillUse(**{name: body.get(name, "") for name in SkillUse._fields})
+                use = SkillUse(**{name: body[name] for name in SkillUse._fields})
                 self.skills[use.name] = use
             case "skill-dropped":
                 self._apply_drop(body["name"])
@@ -291,17 +294,19 @@ def _is_said(message: Message) -> bool:
 
 
 def resume(journal: Journal, session_id: str) -> Session:
-    """From the records, as far as they can be read. Raises NotFoundError."""
+    """From the records, as far as they can be read. Raises NotFoundError, and StoreError where not one can be."""
     session = Session(journal, session_id)
-    found = False
-    for record in journal.read(session.stream):
-        found = True
-        try:
-            session._apply(record)  # pyright: ignore[reportPrivateUsage] - the same view, from outside
-        except (InvalidError, KeyError, TypeError, ValueError, IndexError):
-            what = f"record {record.seq} of session {session_id} can't be read; what follows it is left out, and kept"
-            session.warnings.append(what)
-            break
+    found = 0
+    try:
+        for record in journal.read(session.stream):
+            session.apply(record)
+            found += 1
+    except (KitbagError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+        if not found and isinstance(error, StoreError):
+            raise
+        what = f"record {found + 1} of session {session_id} is damaged; what follows it is left out, and kept"
+        session.warnings.append(what)
+        found += 1
     if not found:
         raise NotFoundError(f"there is no session {session_id!r}", "`kitbag sessions` lists them")
     session.messages()

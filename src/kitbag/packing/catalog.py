@@ -78,6 +78,11 @@ def render_agents(
     return _render(pairs, lengths, budget or Budget(), format, _AGENTS)
 
 
+def entry_of(skill: Skill, longest: int = 400) -> str:
+    """One line of the list, for a skill that is told of outside the catalog."""
+    return _list_entry(skill, _list_cut(*_list_texts(skill, longest), longest))
+
+
 class _Words(NamedTuple):
     noun: str
     intro: str

@@ -15,11 +15,12 @@ from kitbag.ledger import Entry, Ledger, kept
 from kitbag.library.agents import Agent
 from kitbag.library.registry import Registry
 from kitbag.packing.catalog import budget_of, render_skills
+from kitbag.packing.git_state import git_state
 from kitbag.packing.preload import preload
 from kitbag.text.hidden import one_line, reveal_hidden
 
 _HERE = os.path.dirname(__file__)
-_MODES = {
+MODES = {
     "plan": ("Read-Only", "You are in read-only mode. Use only tools that read information. Do not modify anything."),
     "default": ("Ask First", "Actions that change something may need the user's approval."),
     "acceptEdits": ("Edits Accepted", "You may edit files in the workspace. Other changes may need approval."),
@@ -32,13 +33,23 @@ class Environment(NamedTuple):
     cwd: str
     platform: str
     date: str
+    git: str = ""
+    """The branch and the commit, as they were at start."""
 
     def render(self) -> str:
-        return f"- Working directory: {self.cwd}\n- Platform: {self.platform}\n- Date: {self.date}"
+        lines = [f"- Working directory: {self.cwd}", f"- Platform: {self.platform}", f"- Date: {self.date}"]
+        return "\n".join([*lines, f"- Git: {self.git}"] if self.git else lines)
 
 
-def environment_here(cwd: str) -> Environment:
-    return Environment(cwd, platform.system().lower(), time.strftime("%Y-%m-%d"))
+def environment_here(cwd: str, root: str = "") -> Environment:
+    """`root`: the workspace, where its git state is to be told."""
+    state = git_state(root) if root else None
+    return Environment(
+        one_line(reveal_hidden(cwd)),
+        platform.system().lower(),
+        time.strftime("%Y-%m-%d"),
+        one_line(reveal_hidden(state.render())) if state else "",
+    )
 
 
 class Prompt(NamedTuple):
@@ -55,7 +66,7 @@ def compose_prompt(
     skills_budget: int = 15_000,
 ) -> Prompt:
     preloads = preload(agent, registry, skills_budget, count)
-    title, words = _MODES[agent.permission_mode]
+    title, words = MODES[agent.permission_mode]
     body = reveal_hidden(agent.body()).strip()
     scope = agent.root.scope
 

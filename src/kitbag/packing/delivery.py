@@ -4,6 +4,7 @@ Used by the skill registry, `kitbag skills show` and later the Skill tool, prelo
 """
 
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 from kitbag.errors import Diagnostic
@@ -24,7 +25,8 @@ class Delivery(NamedTuple):
     problems: tuple[Diagnostic, ...]
 
 
-def deliver(skill: Skill, arguments: str = "") -> Delivery:
+def deliver(skill: Skill, arguments: str = "", prepare: Callable[[str, int], str] | None = None) -> Delivery:
+    """`prepare` gets the instructions and the line they begin at, and answers what is delivered instead."""
     read = read_skill_body(skill)
     problems = list(read.problems)
     hidden = find_hidden(read.text)
@@ -33,6 +35,8 @@ def deliver(skill: Skill, arguments: str = "") -> Delivery:
         what = f"hidden characters in the body, shown as [U+...]: {code_points(hidden)}"
         problems.append(Diagnostic("warning", "hidden-characters", skill.path, line, what, "remove them"))
     body = replace_path_variables(reveal_hidden(read.text), skill)
+    if prepare is not None and body:
+        body = reveal_hidden(prepare(body, read.first_line))
     resources, more = list_resources(skill)
     header = [f"Skill directory: {_path(skill.directory)}"]
     if arguments:

@@ -13,7 +13,7 @@ import msgspec
 from kitbag.library.registry import Registry
 from kitbag.messages import Image, Text
 from kitbag.models.provider import ToolSpec
-from kitbag.packing.session_skills import SessionSkills
+from kitbag.packing.session_skills import Loaded, SessionSkills
 from kitbag.permissions.decide import Permissions
 from kitbag.permissions.model import Workspace
 
@@ -27,6 +27,10 @@ class Outcome(NamedTuple):
     is_error: bool = False
     cut: str = ""
     """What a limit kept out, in words; empty when nothing is missing."""
+    loaded: Loaded | None = None
+    """A skill that this result delivers."""
+    dropped: str = ""
+    """The name of a skill that is no longer loaded."""
 
 
 def answer(text: str, summary: str, cut: str = "") -> Outcome:

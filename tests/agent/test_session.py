@@ -1,0 +1,212 @@
+"""A session is its records: what is sent, resumed or forked is a view of them."""
+
+import asyncio
+import json
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.test_transcript import assert_valid
+from kitbag.agent.session import Header, Session, SkillUse, resume
+from kitbag.agent.transcript import UNKNOWN_OUTCOME
+from kitbag.errors import NotFoundError
+from kitbag.ledger import Entry, Ledger
+from kitbag.messages import Message, Text, ToolCall, ToolResult, Usage
+from kitbag.store.journal import Journal
+from kitbag.store.private_files import StoreError
+from kitbag.store.redaction import Redactor
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Any:
+    with Journal.open(str(tmp_path / "state" / "journal.db"), Redactor(())) as opened:
+        yield opened
+
+
+def reply(*parts: Any) -> Message:
+    return Message("assistant", parts)
+
+
+async def talk(session: Session) -> None:
+    """A question, two calls with results, an answer."""
+    await session.start(Header("/w", "scripted", "default"))
+    await session.add_user([Text("Look.")])
+    await session.add_reply(reply(ToolCall("a", "Read", {}), ToolCall("b", "Bash", {})), Usage(10, 5), 0.5, "m")
+    await session.finish(ToolResult("a", (Text("one"),)))
+    await session.begin(ToolCall("b", "Bash", {}))
+    await session.finish(ToolResult("b", (Text("two"),)))
+    await session.add_reply(reply(Text("Done.")), Usage(20, 5), None, "m")
+
+
+def test_what_is_resumed_is_what_was_there(journal: Journal) -> None:
+    session = Session(journal, "x")
+    asyncio.run(talk(session))
+    again = resume(journal, "x")
+    assert again.messages() == session.messages()
+    assert again.header == session.header
+    assert again.totals == session.totals
+    assert (again.totals.turns, again.totals.usage, again.totals.cost, again.totals.unpriced) == (
+        2,
+        Usage(30, 10),
+        0.5,
+        True,
+    )
+    assert again.warnings == []
+
+
+def test_the_view_grows_as_it_would_be_made_anew(journal: Journal) -> None:
+    async def go() -> None:
+        session = Session(journal, "x")
+        await session.start(Header("/w", "scripted", "default"))
+        for turn in range(5):
+            await session.add_user([Text(f"question {turn}")])
+            before = session.messages()
+            assert before == resume(journal, "x").messages()
+            await session.add_reply(reply(Text("Look."), ToolCall(f"c{turn}", "Read", {})), Usage(), 0.0, "m")
+            await session.finish(ToolResult(f"c{turn}", (Text("x"),)))
+            assert session.messages() == resume(journal, "x").messages()
+            assert session.messages()[: len(before)] == before
+            await session.add_reply(reply(Text("Done.")), Usage(), 0.0, "m")
+            assert session.messages() == resume(journal, "x").messages()
+
+    asyncio.run(go())
+
+
+def test_after_a_crash_a_call_that_began_has_an_unknown_outcome(journal: Journal) -> None:
+    async def go() -> None:
+        session = Session(journal, "x")
+        await session.start(Header("/w", "scripted", "default"))
+        await session.add_user([Text("Delete it.")])
+        await session.add_reply(reply(ToolCall("a", "Bash", {"command": "rm x"})), Usage(), 0.0, "m")
+        await session.begin(ToolCall("a", "Bash", {"command": "rm x"}))
+
+    asyncio.run(go())
+    session = resume(journal, "x")
+    assert session.messages()[-1].results[0].content == (Text(UNKNOWN_OUTCOME),)
+    assert any("had no result" in warning for warning in session.warnings)
+    asyncio.run(session.add_user([Text("And now?")]))
+    assert_valid(session.messages())
+    assert session.messages()[-1].text == "And now?"
+
+
+def test_a_skill_for_one_turn_is_gone_at_the_next_message(journal: Journal) -> None:
+    async def go() -> Session:
+        session = Session(journal, "x")
+        await session.start(Header("/w", "scripted", "default"))
+        await session.add_user([Text("<skill-invocation>secret ways</skill-invocation>"), Text("do it")], [(0, "ways")])
+        assert "secret ways" in session.messages()[0].text
+        await session.add_reply(reply(Text("Done.")), Usage(), 0.0, "m")
+        assert "secret ways" in session.messages()[0].text
+        await session.add_user([Text("thanks")])
+        return session
+
+    session = asyncio.run(go())
+    assert "secret ways" not in session.messages()[0].text
+    assert "ways was shown here for one turn" in session.messages()[0].text
+    assert "do it" in session.messages()[0].text
+    assert resume(journal, "x").messages() == session.messages()
+
+
+def test_an_unloaded_skill_leaves_a_stub_in_its_place(journal: Journal) -> None:
+    async def go() -> Session:
+        session = Session(journal, "x")
+        await session.start(Header("/w", "scripted", "default"))
+        await session.add_user([Text("Load.")])
+        await session.add_reply(reply(ToolCall("a", "Skill", {"skill": "ways"})), Usage(), 0.0, "m")
+        await session.finish(ToolResult("a", (Text("the whole body"),)))
+        await session.add_skill(SkillUse("ways", 3, "now", "model", "d", "", "the whole body", "a"))
+        assert "ways" in session.skills
+        await session.drop_skill("ways", "unloaded")
+        return session
+
+    session = asyncio.run(go())
+    assert "the whole body" not in str(session.messages())
+    assert "has been unloaded" in str(session.messages())
+    assert session.skills == {}
+    assert resume(journal, "x").messages() == session.messages()
+
+
+def test_compaction_replaces_the_old_part_and_keeps_the_rest(journal: Journal) -> None:
+    async def go() -> Session:
+        session = Session(journal, "x")
+        await talk(session)
+        await session.add_user([Text("Next.")])
+        keep = session.lines()[-1][0]
+        await session.compacted("<conversation-summary>short</conversation-summary>", keep, 1000, 10)
+        return session
+
+    session = asyncio.run(go())
+    assert len(session.messages()) == 1
+    assert session.messages()[0].text.startswith("<conversation-summary>short")
+    assert session.messages()[0].text.endswith("Next.")
+    assert resume(journal, "x").messages() == session.messages()
+    assert resume(journal, "x").totals.turns == 2
+
+
+def test_the_prompt_is_written_once_while_it_stays_the_same(journal: Journal) -> None:
+    ledger = Ledger((Entry("base", "x.md", "built-in", "", "Be brief.", 3, 0, "kept", ""),))
+
+    async def go() -> None:
+        session = Session(journal, "x")
+        await session.start(Header("/w", "scripted", "default"))
+        await session.set_prompt(ledger)
+        await session.set_prompt(ledger)
+
+    asyncio.run(go())
+    assert [record.kind for record in journal.read("session/x")] == ["session", "prompt"]
+    assert resume(journal, "x").prompt[0]["text"] == "Be brief."
+
+
+def test_a_session_that_is_not_there_is_named(journal: Journal) -> None:
+    with pytest.raises(NotFoundError, match="nope"):
+        resume(journal, "nope")
+
+
+def _damage(path: str, choice: int, cut: int, garbage: str) -> None:
+    """One record is cut, filled with garbage, removed or repeated, behind the journal's back."""
+    connection = sqlite3.connect(path)
+    for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+        connection.execute(f"DROP TRIGGER {name}")
+    rows = connection.execute("SELECT seq, body FROM records WHERE stream = 'session/x' ORDER BY seq").fetchall()
+    seq, body = rows[choice % len(rows)]
+    if garbage == "drop":
+        connection.execute("DELETE FROM records WHERE seq = ?", (seq,))
+    elif garbage == "cut":
+        connection.execute("UPDATE records SET body = ? WHERE seq = ?", (body[: cut % (len(body) + 1)], seq))
+    else:
+        connection.execute("UPDATE records SET body = ? WHERE seq = ?", (garbage, seq))
+    connection.commit()
+    connection.close()
+
+
+@settings(max_examples=150)
+@given(
+    choice=st.integers(0, 50),
+    cut=st.integers(0, 500),
+    garbage=st.sampled_from(
+        ["drop", "cut", "", "\0\0\0", "[]", "{}", '{"message": {}}', '{"message": {"role": "user"}}']
+    ),
+)
+def test_D55_whatever_happens_to_a_record_the_next_request_is_well_formed(
+    tmp_path_factory: pytest.TempPathFactory, choice: int, cut: int, garbage: str
+) -> None:
+    path = str(tmp_path_factory.mktemp("journal") / "journal.db")
+    with Journal.open(path, Redactor(())) as journal:
+        asyncio.run(talk(Session(journal, "x")))
+    _damage(path, choice, cut, garbage)
+    with Journal.open(path, Redactor(())) as journal:
+        try:
+            session = resume(journal, "x")
+        except (NotFoundError, StoreError):
+            assert choice % 7 == 0  # the very first record
+            return
+        asyncio.run(session.add_user([Text("go on")]))
+        assert_valid(session.messages())
+        assert session.messages()[-1].text.endswith("go on")
+    assert os.path.exists(path)
+    json.dumps([str(message) for message in session.messages()])
