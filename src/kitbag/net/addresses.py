@@ -1,0 +1,93 @@
+"""Which IP addresses are public, by tables of our own: what `ipaddress` calls global differs between Python
+versions and leaves out multicast, NAT64, 6to4 and others that lead inside. Used before and after connecting.
+"""
+
+import functools
+import ipaddress
+from typing import NamedTuple
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+_Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class Standing(NamedTuple):
+    reason: str
+    """Why it is not public, as words after "it is"; empty when it is public."""
+    openable: bool = False
+    """Whether a name that the user opened may lead here. The rest must be named by their address."""
+
+
+_PUBLIC = Standing("")
+_BLOCKED = (
+    ("0.0.0.0/8", "this machine", False),
+    ("10.0.0.0/8", "in a private network", True),
+    ("100.64.0.0/10", "in a provider's shared network", True),
+    ("127.0.0.0/8", "this machine", True),
+    ("168.63.129.16/32", "a cloud's own service", False),
+    ("169.254.0.0/16", "link-local, where clouds keep credentials", False),
+    ("172.16.0.0/12", "in a private network", True),
+    ("192.0.0.0/24", "reserved for protocols", False),
+    ("192.0.2.0/24", "for documentation", False),
+    ("192.31.196.0/24", "reserved for protocols", False),
+    ("192.52.193.0/24", "reserved for protocols", False),
+    ("192.88.99.0/24", "a 6to4 relay", False),
+    ("192.168.0.0/16", "in a private network", True),
+    ("192.175.48.0/24", "reserved for protocols", False),
+    ("198.18.0.0/15", "for benchmarks", False),
+    ("198.51.100.0/24", "for documentation", False),
+    ("203.0.113.0/24", "for documentation", False),
+    ("224.0.0.0/4", "multicast", False),
+    ("255.255.255.255/32", "broadcast", False),
+    ("240.0.0.0/4", "reserved", False),
+    ("::/128", "this machine", False),
+    ("::1/128", "this machine", True),
+    ("::ffff:0:0/96", "an IPv4 address inside IPv6", False),
+    ("::/96", "an IPv4 address inside IPv6", False),
+    ("::ffff:0:0:0/96", "an IPv4 address inside IPv6", False),
+    ("64:ff9b::/96", "an IPv4 address behind NAT64", False),
+    ("64:ff9b:1::/48", "an IPv4 address behind NAT64", False),
+    ("100::/8", "reserved", False),
+    ("2001::/32", "an IPv4 address behind Teredo", False),
+    ("2001::/23", "reserved for protocols", False),
+    ("2001:db8::/32", "for documentation", False),
+    ("2002::/16", "an IPv4 address behind 6to4", False),
+    ("2620:4f:8000::/48", "reserved for protocols", False),
+    ("3fff::/20", "for documentation", False),
+    ("fc00::/7", "in a private network", True),
+    ("fe80::/10", "link-local", False),
+    ("fec0::/10", "in a private network", False),
+    ("ff00::/8", "multicast", False),
+)
+_ISATAP = (0x00005EFE, 0x02005EFE)
+"""The third quarter of an IPv6 address whose last one is an IPv4 address to tunnel to."""
+
+
+@functools.cache
+def _tables() -> tuple[tuple[_Network, Standing], ...]:
+    return tuple((ipaddress.ip_network(text), Standing(reason, openable)) for text, reason, openable in _BLOCKED)
+
+
+@functools.cache
+def _global_unicast() -> ipaddress.IPv6Network:
+    return ipaddress.IPv6Network("2000::/3")
+
+
+def read_address(text: str) -> Address | None:
+    """None for a name, for a scoped address, and for every spelling but the usual one."""
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    return None if address.version == 6 and address.scope_id else address
+
+
+def standing(address: Address) -> Standing:
+    for network, found in _tables():
+        if address.version == network.version and address in network:
+            return found
+    if address.version == 6:
+        if (int(address) >> 32) & 0xFFFFFFFF in _ISATAP:
+            return Standing("an IPv4 address behind ISATAP")
+        if address not in _global_unicast():
+            return Standing("not in use on the public network")
+    return _PUBLIC

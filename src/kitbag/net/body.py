@@ -1,0 +1,111 @@
+"""A response's body, decompressed as it comes and never beyond a limit. Used by `fetch`; uses zlib.
+
+Only what is asked for is understood: gzip and deflate, once. A small body that unfolds to a huge one is cut at
+the limit after a few more kilobytes, however it was made.
+"""
+
+import zlib
+from collections.abc import Iterator
+from typing import Final
+
+from kitbag.net.errors import FetchError
+
+ACCEPTED_CODINGS: Final = "gzip, deflate"
+_PIECE = 64 * 1024
+_SLICE = 4 * 1024
+"""How much is given to zlib at once; what follows the end of a member is copied each time, so it is little."""
+
+
+class Body:
+    """Give it what comes with `feed` until that says no more is wanted; then ask `ends_early`."""
+
+    __slots__ = ("_coding", "_inflater", "content", "limit", "over")
+
+    def __init__(self, codings: str, limit: int) -> None:
+        self.content = bytearray()
+        self.limit = limit
+        self.over = False
+        """Whether there was more than the limit."""
+        self._coding = _single_coding(codings)
+        self._inflater = _Inflater(self._coding) if self._coding in ("gzip", "deflate") else None
+
+    def feed(self, data: bytes) -> bool:
+        if data and self._inflater is None and self._coding:
+            raise FetchError(
+                "The server compressed its answer in a way that was not asked for.",
+                "Fetch the page from another place; gzip and deflate are understood, once.",
+                "response",
+            )
+        for piece in (data,) if self._inflater is None else self._inflater.pieces(data):
+            room = self.limit - len(self.content)
+            self.content += piece[:room]
+            if len(piece) > room:
+                self.over = True
+                return False
+        return True
+
+    @property
+    def ends_early(self) -> bool:
+        return self._inflater is not None and self._inflater.is_open
+
+
+def _single_coding(codings: str) -> str:
+    """The one coding, empty when there is none; several are one that is not known."""
+    found = [coding.strip().lower() for coding in codings.split(",")]
+    named = [coding.removeprefix("x-") for coding in found if coding not in ("", "identity")]
+    return named[0] if len(named) == 1 else "+".join(named)
+
+
+class _Inflater:
+    __slots__ = ("_coding", "_ended", "_engine", "_start")
+
+    def __init__(self, coding: str) -> None:
+        self._coding = coding
+        self._engine: zlib._Decompress | None = None  # pyright: ignore[reportPrivateUsage]
+        self._start = b""
+        self._ended = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something began that has not ended."""
+        return bool(self._start) or (self._engine is not None and not self._engine.eof)
+
+    def pieces(self, data: bytes) -> Iterator[bytes]:
+        try:
+            for start in range(0, len(data), _SLICE):
+                yield from self._inflate(data[start : start + _SLICE])
+        except zlib.error as error:
+            raise FetchError(
+                "The server's answer is damaged: it can't be decompressed.",
+                "Try again, or fetch the page from another place.",
+                "response",
+            ) from error
+
+    def _inflate(self, data: bytes) -> Iterator[bytes]:
+        more = False
+        while (data or more) and not self._ended:
+            if self._engine is None:
+                data, self._start = self._start + data, b""
+                if len(data) < 2:
+                    self._start = data
+                    return
+                self._engine = zlib.decompressobj(self._window(data))
+            elif self._engine.eof:
+                # Members of gzip may follow each other; anything else after the end is padding.
+                if self._coding != "gzip" or data[:1] != b"\x1f":
+                    self._ended = True
+                    return
+                self._engine = None
+                continue
+            piece = self._engine.decompress(data, _PIECE)
+            more = len(piece) == _PIECE and not self._engine.eof
+            data = self._engine.unused_data if self._engine.eof else self._engine.unconsumed_tail
+            if piece:
+                yield piece
+
+    def _window(self, start: bytes) -> int:
+        if self._coding == "gzip":
+            return zlib.MAX_WBITS | 16
+        # Deflate should be in a zlib wrapper, and is often sent without.
+        wrapped = start[0] & 0x0F == 8 and int.from_bytes(start[:2], "big") % 31 == 0
+        return zlib.MAX_WBITS if wrapped else -zlib.MAX_WBITS

@@ -1,0 +1,220 @@
+"""Connections that can only go where they were checked to go. Imported by `fetch` when something is fetched.
+
+A name is looked up once for each connection, by us; if any address of the answer is not public none is used;
+the connection is made to a checked address, and who is at its other end is checked again. TLS and the Host
+header keep the name. Every byte read is counted. Beneath it is a network backend of httpcore2.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final, cast
+
+import anyio
+import httpcore2
+
+from kitbag.net.addresses import Address, read_address
+from kitbag.net.errors import FetchError
+from kitbag.net.hosts import shown_host
+from kitbag.net.policy import HostPolicy, not_public
+from kitbag.net.urls import Target
+
+Resolver = Callable[[str], Awaitable[Sequence[str]]]
+"""From a host name to its addresses, as text. An OSError says that there are none."""
+MOST_ATTEMPTS: Final = 4
+"""Addresses of one name that are tried until one can be connected to."""
+
+
+async def look_up(host: str) -> Sequence[str]:
+    """What the system says. In a thread that nobody waits for at exit, since a lookup can't be stopped."""
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Sequence[str]] = loop.create_future()
+
+    def deliver(addresses: Sequence[str], problem: OSError | None) -> None:
+        if answer.done():
+            return
+        if problem is None:
+            answer.set_result(addresses)
+        else:
+            answer.set_exception(problem)
+
+    def work() -> None:
+        addresses: list[str] = []
+        problem: OSError | None = None
+        try:
+            addresses = [str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+        except OSError as error:
+            problem = error
+        except UnicodeError as error:
+            problem = OSError(str(error))
+        with contextlib.suppress(RuntimeError):  # the loop may be gone when the answer comes
+            loop.call_soon_threadsafe(deliver, addresses, problem)
+
+    threading.Thread(target=work, name="kitbag-look-up", daemon=True).start()
+    return await answer
+
+
+class OverLimitError(Exception):
+    """More was sent than is read. The one who knows what was being read says so in words."""
+
+
+class Meter:
+    """Counts what is read, and says how much more may be."""
+
+    __slots__ = ("count", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.count = 0
+        self.limit = limit
+
+    def allow(self, more: int) -> None:
+        self.limit = self.count + more
+
+    @property
+    def room(self) -> int:
+        """One more than the limit, since only the byte after it shows that there is too much."""
+        return self.limit + 1 - self.count
+
+
+class MeteredStream(httpcore2.AsyncNetworkStream):
+    def __init__(self, stream: httpcore2.AsyncNetworkStream, meter: Meter) -> None:
+        self._stream = stream
+        self._meter = meter
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        if self._meter.room <= 0:
+            raise OverLimitError
+        data = await self._stream.read(min(max_bytes, self._meter.room), timeout)
+        self._meter.count += len(data)
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        await self._stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    async def start_tls(
+        self, ssl_context: Any, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore2.AsyncNetworkStream:
+        return MeteredStream(await self._stream.start_tls(ssl_context, server_hostname, timeout), self._meter)
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
+class Guard(httpcore2.AsyncNetworkBackend):
+    """The network as one request may use it: one host and port, and only at addresses that are allowed."""
+
+    def __init__(
+        self,
+        target: Target,
+        policy: HostPolicy | None,
+        meter: Meter,
+        resolver: Resolver | None,
+        network: httpcore2.AsyncNetworkBackend | None,
+    ) -> None:
+        """Without a policy any address will do: for a proxy, which the user named."""
+        self._target = target
+        self._policy = policy
+        self._meter = meter
+        self._resolver = resolver or look_up
+        self._network = network or cast("httpcore2.AsyncNetworkBackend", httpcore2.AnyIOBackend())
+        self._stream: httpcore2.AsyncNetworkStream | None = None
+        self.peer = ""
+        """The address that was connected to."""
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        if (host, port) != (self._target.host, self._target.port):
+            raise FetchError("A connection to another host was asked for.", "Report this: it is a defect.", "address")
+        try:
+            with anyio.fail_after(timeout):
+                addresses = await self._checked_addresses()
+                stream = await self._connect(addresses, port, timeout)
+        except TimeoutError as error:
+            raise httpcore2.ConnectTimeout from error
+        return MeteredStream(stream, self._meter)
+
+    async def connect_unix_socket(
+        self, path: str, timeout: float | None = None, socket_options: Iterable[Any] | None = None
+    ) -> httpcore2.AsyncNetworkStream:
+        raise FetchError("A connection to a local socket was asked for.", "Report this: it is a defect.", "address")
+
+    async def sleep(self, seconds: float) -> None:
+        await anyio.sleep(seconds)
+
+    async def _checked_addresses(self) -> list[Address]:
+        literal = read_address(self._target.host)
+        try:
+            answer = await self._resolver(self._target.host) if literal is None else [self._target.host]
+        except OSError as error:
+            raise self._unknown() from error
+        checked: dict[Address, None] = {}
+        for address in map(read_address, answer):
+            if address is None:
+                raise not_public(self._target, "at an address of this machine's own network")
+            if self._policy is not None:
+                self._policy.check_address(self._target, address)
+            checked[address] = None
+        if not checked:
+            raise self._unknown()
+        return _families_in_turn(list(checked))
+
+    def _unknown(self) -> FetchError:
+        return FetchError(
+            f"No address was found for {shown_host(self._target.host)}.",
+            "Check the spelling of the host, and that this machine has a network.",
+            "network",
+        )
+
+    async def _connect(
+        self, addresses: Sequence[Address], port: int, timeout: float | None
+    ) -> httpcore2.AsyncNetworkStream:
+        tried = addresses[:MOST_ATTEMPTS]
+        share = None if timeout is None else timeout / len(tried)
+        problem: Exception = httpcore2.ConnectError()
+        for address in tried:
+            try:
+                stream = await self._network.connect_tcp(str(address), port, share)
+            except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
+                problem = error
+                continue
+            self._stream = stream
+            self._check_ends(stream, address, port)
+            self.peer = str(address)
+            return stream
+        raise problem
+
+    def _check_ends(self, stream: httpcore2.AsyncNetworkStream, address: Address, port: int) -> None:
+        peer: tuple[str, int] | None = stream.get_extra_info("server_addr")
+        if not peer or (read_address(peer[0]), peer[1]) != (address, port):
+            raise not_public(self._target, "answered by another address than the one that was connected to")
+        here: tuple[str, int] | None = stream.get_extra_info("client_addr")
+        if self._policy is None or self._policy.opens(self._target) or not here:
+            return
+        if read_address(here[0]) == address:
+            raise not_public(self._target, "this machine, by its own public address")
+
+    async def close(self) -> None:
+        """What was connected, also when it came to nothing: the library forgets a TLS greeting that is cancelled."""
+        if self._stream is not None:
+            with anyio.CancelScope(shield=True):
+                await self._stream.aclose()
+
+
+def _families_in_turn(addresses: Sequence[Address]) -> list[Address]:
+    """The first one's family first, then one of each, so that a network without IPv6 costs one attempt."""
+    first = [address for address in addresses if address.version == addresses[0].version]
+    other = [address for address in addresses if address.version != addresses[0].version]
+    pairs = itertools.zip_longest(first, other)
+    return [address for pair in pairs for address in pair if address is not None]

@@ -1,0 +1,81 @@
+"""What a response's bytes are: its media type, whether it is text, and the text. Used by `fetch` for its result.
+
+Encodings are looked up in a table of our own, because Python also knows some that are no encodings of text and
+some whose decoding takes quadratic time.
+"""
+
+import codecs
+import re
+
+_TEXT_TYPES = re.compile(
+    r"text/.*|application/(?:.*\+)?(?:json|xml|yaml)|application/(?:x-)?(?:javascript|ndjson|toml|sh|yaml)|image/svg\+xml"
+)
+_CHARSET = re.compile(r';\s*charset\s*=\s*"?([^\s";,]{1,40})')
+_META = re.compile(rb"<meta[^>]{0,200}charset\s{0,5}=\s{0,5}[\"']?([A-Za-z0-9_:.-]{1,40})", re.IGNORECASE)
+_BYTE_ORDER_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+_SNIFFED = 1024
+# As browsers read them: what calls itself Latin-1 or ASCII is windows-1252, GB2312 is GBK.
+_NAMES = {
+    "utf-8": "utf8 unicode11utf8",
+    "utf-16-le": "utf16 utf16le ucs2",
+    "utf-16-be": "utf16be",
+    "cp1252": "ascii usascii latin1 l1 iso88591 iso885911987 windows1252 cp1252 ansix341968",
+    "iso8859-2": "iso88592 latin2",
+    "iso8859-5": "iso88595 cyrillic",
+    "iso8859-7": "iso88597 greek",
+    "iso8859-8": "iso88598 hebrew",
+    "iso8859-15": "iso885915 latin9",
+    "cp1250": "windows1250 cp1250",
+    "cp1251": "windows1251 cp1251",
+    "cp1253": "windows1253 cp1253",
+    "cp1254": "windows1254 cp1254 iso88599 latin5",
+    "cp1255": "windows1255 cp1255",
+    "cp1256": "windows1256 cp1256 arabic iso88596",
+    "cp1257": "windows1257 cp1257",
+    "cp1258": "windows1258 cp1258",
+    "cp874": "windows874 tis620",
+    "cp866": "cp866 ibm866",
+    "koi8-r": "koi8r koi8",
+    "koi8-u": "koi8u",
+    "mac-roman": "macintosh macroman",
+    "cp932": "shiftjis sjis xsjis windows31j mskanji",
+    "euc-jp": "eucjp xeucjp",
+    "iso2022-jp": "iso2022jp",
+    "cp949": "euckr ksc5601 ksc56011987 windows949 korean",
+    "gb18030": "gb18030 gbk gb2312 xgbk chinese",
+    "big5hkscs": "big5 big5hkscs xxbig5 cnbig5",
+}
+_ENCODINGS = {name: encoding for encoding, names in _NAMES.items() for name in names.split()}
+
+
+def media_type(header: str) -> str:
+    """`text/html`, in lower case and without parameters; empty when the header is not one."""
+    found = header.partition(";")[0].strip().lower()
+    return found if re.fullmatch(r"[a-z0-9!#$&^_.+-]{1,80}/[a-z0-9!#$&^_.+-]{1,80}", found) else ""
+
+
+def encoding_of(header: str, body: bytes) -> str:
+    """The encoding to read the body with; empty when it is not text."""
+    kind = media_type(header)
+    if not _TEXT_TYPES.fullmatch(kind) and (kind or b"\0" in body[:_SNIFFED]):
+        return ""
+    for mark, encoding in _BYTE_ORDER_MARKS:
+        if body.startswith(mark):
+            return encoding
+    named = _CHARSET.search(header.lower())
+    if named and (known := _known(named[1])):
+        return known
+    in_page = _META.search(body, 0, _SNIFFED) if kind in ("text/html", "application/xhtml+xml") else None
+    if in_page and (known := _known(in_page[1].decode("ascii"))):
+        # A page that could be searched as ASCII is not in UTF-16, whatever it says.
+        return "utf-8" if known.startswith("utf-16") else known
+    return "utf-8"
+
+
+def _known(name: str) -> str:
+    return _ENCODINGS.get(re.sub("[^a-z0-9]", "", name.lower()), "")
+
+
+def read_text(body: bytes, encoding: str, whole: bool) -> str:
+    """What can't be read becomes U+FFFD; a character that the end of a cut body split is left out."""
+    return codecs.getincrementaldecoder(encoding)("replace").decode(body, final=whole)

@@ -1,0 +1,166 @@
+"""Host names in one spelling, and the patterns that rules name them with. Used by URLs, by fetch policy and by
+permission rules; uses `idna` for names that aren't ASCII, when one comes.
+
+`docs.x.com` is that host only; `*.x.com` is every host below x.com at any depth, not x.com itself; a `*`
+anywhere else stays inside its label, so `docs.*.com` is docs.x.com and not docs.a.b.com; `*` is every host.
+"""
+
+import re
+from typing import Final
+
+from kitbag.errors import UsageError
+
+LOCAL_SUFFIXES: Final = (
+    "localhost",
+    "localdomain",
+    "local",
+    "internal",
+    "intranet",
+    "private",
+    "corp",
+    "home",
+    "lan",
+    "home.arpa",
+)
+"""Names that belong to a machine or a local network, whatever a resolver says about them."""
+_LABEL = re.compile(r"[a-z0-9_-]{1,63}")
+_PATTERN_LABEL = re.compile(r"[a-z0-9_*-]{1,63}")
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_FOUR_NUMBERS = re.compile(r"(?:(?:0|[1-9][0-9]{0,2})\.){3}(?:0|[1-9][0-9]{0,2})")
+_MOST_CHARACTERS = 253
+
+
+def normal_host(text: str) -> str:
+    """Lower case, ASCII, no trailing dot; an IPv6 address compressed and without brackets. Else a ValueError."""
+    if text.startswith("[") and text.endswith("]"):
+        text = text[1:-1]
+        if ":" not in text:
+            raise ValueError("brackets are for IPv6 addresses")
+    if ":" in text:
+        return _normal_ipv6(text)
+    host = (text if text.isascii() else _ascii_name(text)).lower()
+    host = host.removesuffix(".")
+    if not host:
+        raise ValueError("it names no host")
+    labels = host.split(".")
+    if len(host) > _MOST_CHARACTERS or not all(_LABEL.fullmatch(label) for label in labels):
+        raise ValueError("its host is not a name that can be looked up")
+    # What resolvers read as an IPv4 address in an unusual base or with parts left out is one by the last label.
+    if _NUMBER.fullmatch(labels[-1]) and not _is_ipv4(host):
+        raise ValueError("its host is an IPv4 address in an unusual spelling; write it as four decimal numbers")
+    return host
+
+
+def _is_ipv4(host: str) -> bool:
+    return _FOUR_NUMBERS.fullmatch(host) is not None and all(int(part) < 256 for part in host.split("."))
+
+
+def _normal_ipv6(text: str) -> str:
+    import ipaddress
+
+    if "%" in text:
+        raise ValueError("an IPv6 address with a zone is of this machine only")
+    try:
+        return ipaddress.IPv6Address(text).compressed
+    except ValueError:
+        raise ValueError("its host is not an IPv6 address, and a name has no colon") from None
+
+
+def _ascii_name(text: str) -> str:
+    if len(text) > _MOST_CHARACTERS:
+        raise ValueError("its host is too long")
+    import idna
+
+    try:
+        return idna.encode(text, uts46=True, std3_rules=True).decode("ascii")
+    except idna.IDNAError:
+        raise ValueError(
+            "its host has characters that no domain name has; an unusual one can be given in its xn-- form"
+        ) from None
+
+
+def is_address(host: str) -> bool:
+    """Of a normal host: whether it is an IP address and not a name."""
+    return ":" in host or _is_ipv4(host)
+
+
+def is_local_name(host: str) -> bool:
+    """Of a normal host: a name without a dot, or one that only a local network gives out."""
+    if is_address(host):
+        return False
+    return "." not in host or any(host.endswith(f".{suffix}") for suffix in LOCAL_SUFFIXES)
+
+
+def shown_host(host: str) -> str:
+    """A normal host for people: one from another script in both forms, so that look-alikes show."""
+    if not any(label.startswith("xn--") for label in host.split(".")):
+        return f"[{host}]" if ":" in host else host
+    import idna
+
+    try:
+        return f"{host} ({idna.decode(host)})"
+    except idna.IDNAError:
+        return host
+
+
+def normal_pattern(text: str) -> str:
+    """The pattern in one spelling. A UsageError when it could match nothing or not what it seems to."""
+    try:
+        return _normal_pattern(text.strip())
+    except ValueError as error:
+        raise UsageError(
+            f"{text[:80]!r} is not a host pattern: {error}.",
+            "Name a host such as docs.python.org, or *.python.org for all hosts below it; no scheme, port or path.",
+        ) from None
+
+
+def _normal_pattern(text: str) -> str:
+    if text == "*" or "*" not in text:
+        return text if text == "*" else normal_host(text)
+    below = "*." if text.startswith("*.") else ""
+    rest = text.removeprefix(below)
+    if "*" not in rest:
+        rest = normal_host(rest)
+        if is_address(rest):
+            raise ValueError("there are no hosts below an address")
+        return below + rest
+    rest = rest.lower().removesuffix(".")
+    if not all(_PATTERN_LABEL.fullmatch(label) for label in rest.split(".")):
+        raise ValueError("beside a * only letters, digits, - and dots may stand")
+    return below + rest
+
+
+def host_matches(pattern: str, host: str) -> bool:
+    """Whether the host is one the pattern names. What is no pattern or no host matches nothing: check rules
+    with `normal_pattern` when they are read, and refuse a URL that `parse_target` refuses."""
+    try:
+        wanted, given = _normal_pattern(pattern.strip()), normal_host(host)
+    except ValueError:
+        return False
+    if wanted in ("*", given):
+        return True
+    if "*" not in wanted or is_address(given):
+        return False
+    labels = given.split(".")
+    below = wanted.startswith("*.")
+    parts = wanted.removeprefix("*.").split(".")
+    deeper = len(labels) - len(parts)
+    if deeper < 1 if below else deeper:
+        return False
+    return all(map(_label_matches, reversed(parts), reversed(labels)))
+
+
+def _label_matches(pattern: str, label: str) -> bool:
+    first, *rest = pattern.split("*")
+    if not rest:
+        return pattern == label
+    last = rest.pop()
+    if len(label) < len(first) + len(last) or not (label.startswith(first) and label.endswith(last)):
+        return False
+    at, end = len(first), len(label) - len(last)
+    for part in rest:
+        at = label.find(part, at, end)
+        if at < 0:
+            return False
+        at += len(part)
+    return True

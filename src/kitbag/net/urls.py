@@ -1,0 +1,122 @@
+"""URLs read strictly and once: what is checked is what is connected to, because nothing parses them again.
+
+Used by `fetch` for the first URL and for every redirect, and by permission rules for what a model asks for.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+from kitbag.net.errors import FetchError
+from kitbag.net.hosts import normal_host, shown_host
+
+PORTS: Final = {"http": 80, "https": 443}
+MOST_CHARACTERS: Final = 8192
+_FORBIDDEN = re.compile("[\x00-\x20\x7f-\x9f\\\\\ud800-\udfff]")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30}):(.*)")
+_AUTHORITY = re.compile(r"(\[[^\[\]]*\]|[^\[\]:]*)(?::([0-9]{0,5}))?")
+_KEPT = "/?:@!$&'()*+,;=-._~%[]"
+_SHOWN_CHARACTERS = 120
+
+
+class Target(NamedTuple):
+    """A URL taken apart."""
+
+    scheme: str
+    host: str
+    """In one spelling, an IPv6 address without brackets."""
+    port: int
+    path: str
+    """With the query, in ASCII, as it is sent. The fragment is nobody's business but the reader's."""
+
+    @property
+    def authority(self) -> str:
+        """As in a Host header: the port only when it is not the scheme's own."""
+        return self._host if self.port == PORTS[self.scheme] else self.place
+
+    @property
+    def place(self) -> str:
+        """`host:port`, as the user's policy names it."""
+        return f"{self._host}:{self.port}"
+
+    @property
+    def _host(self) -> str:
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+    @property
+    def url(self) -> str:
+        return f"{self.scheme}://{self.authority}{self.path}"
+
+    @property
+    def shown(self) -> str:
+        """For messages: without the query, which may hold secrets."""
+        port = "" if self.port == PORTS[self.scheme] else f":{self.port}"
+        path = self.path.partition("?")[0]
+        if len(path) > _SHOWN_CHARACTERS:
+            path = path[:_SHOWN_CHARACTERS] + "..."
+        return f"{self.scheme}://{shown_host(self.host)}{port}{path}"
+
+
+def parse_target(url: str) -> Target:
+    """What is not plainly an http or https URL is a FetchError that quotes nothing of it."""
+    if len(url) > MOST_CHARACTERS:
+        raise _refused(f"it is longer than {MOST_CHARACTERS} characters")
+    found = _FORBIDDEN.search(url)
+    if found:
+        what = "a backslash" if found[0] == "\\" else f"the character U+{ord(found[0]):04X}"
+        raise _refused(f"it has {what} in it", "Percent-encode what is meant to be in it, a space as %20.")
+    scheme, rest = _split_scheme(url)
+    authority = re.split("[/?#]", rest, maxsplit=1)[0]
+    if "@" in authority:
+        raise _refused("it has a user name in it", "Remove what is before the @; credentials are never sent.")
+    host, port = _split_authority(authority, scheme)
+    return Target(scheme, host, port, _ascii_path(rest[len(authority) :]))
+
+
+def redirected(target: Target, location: str) -> Target:
+    """Where a Location header leads. It obeys the same rules as the first URL."""
+    if _SCHEME.fullmatch(location) or _FORBIDDEN.search(location) or len(location) > MOST_CHARACTERS:
+        return parse_target(location)  # whole, or wrong in a way that urljoin would tidy away
+    import urllib.parse
+
+    try:
+        joined = urllib.parse.urljoin(target.url, location)
+    except ValueError:
+        raise _refused("it can't be joined to the URL that led to it") from None
+    return parse_target(joined)
+
+
+def _refused(problem: str, fix: str = "Give a whole URL, such as https://docs.python.org/3/.") -> FetchError:
+    return FetchError(f"This URL can't be fetched: {problem}.", fix, "url")
+
+
+def _split_scheme(url: str) -> tuple[str, str]:
+    match = _SCHEME.fullmatch(url)
+    if match is None:
+        raise _refused("it has no scheme")
+    scheme, rest = match[1].lower(), match[2]
+    if scheme not in PORTS:
+        raise _refused(f"only http and https are fetched, not {scheme}")
+    if not rest.startswith("//"):
+        raise _refused(f"after {scheme}: two slashes and a host must follow")
+    return scheme, rest[2:]
+
+
+def _split_authority(authority: str, scheme: str) -> tuple[str, int]:
+    match = _AUTHORITY.fullmatch(authority)
+    if match is None:
+        raise _refused("its host and port can't be told apart", "Put an IPv6 address in brackets; a port is a number.")
+    try:
+        host = normal_host(match[1])
+    except ValueError as error:
+        raise _refused(str(error)) from None
+    port = int(match[2]) if match[2] else PORTS[scheme]
+    if not 0 < port < 65536:
+        raise _refused("there is no such port")
+    return host, port
+
+
+def _ascii_path(rest: str) -> str:
+    import urllib.parse
+
+    path = urllib.parse.quote(rest.partition("#")[0], safe=_KEPT)
+    return path if path.startswith("/") else f"/{path}"

@@ -1,0 +1,71 @@
+"""What tests of the network share: servers, a fetch that may reach them, and a certificate."""
+
+import shutil
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kitbag.net.exchange import Route
+from kitbag.net.fetch import Fetched, fetch_now
+from kitbag.net.policy import HostPolicy, Limits
+from net.servers import HANG, Answer, Everywhere, Get, Serve, Server
+
+MAKE_CERTIFICATE = (
+    "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
+    " -subj /CN=docs.example -addext subjectAltName=DNS:docs.example"
+)
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    servers: list[Server] = []
+
+    def start(
+        answer: Answer | bytes = b"",
+        tls: ssl.SSLContext | None = None,
+        host: str = "127.0.0.1",
+        greeting: bytes = b"",
+    ) -> Server:
+        servers.append(Server(answer, tls, host, greeting))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.close()
+
+
+@pytest.fixture
+def get() -> Get:
+    """Fetches with every named server open to the policy and every name leading to this machine."""
+
+    def fetch(url: str, *servers: Server, limits: Limits | None = None, method: Any = "GET", **policy: Any) -> Fetched:
+        names = ("docs.example", "other.example", "sub.docs.example", "127.0.0.1", "localhost")
+        opened = [f"{name}:{server.port}" for server in servers for name in names]
+        return fetch_now(
+            url,
+            policy=HostPolicy(allow_private=opened, **policy),
+            limits=limits or Limits(seconds=HANG),
+            method=method,
+            route=Route(resolver=Everywhere()),
+        )
+
+    return fetch
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A certificate for docs.example that signs itself, and its key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl to make a certificate with")
+    folder = tmp_path_factory.mktemp("tls")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        [*MAKE_CERTIFICATE.split(), "-keyout", str(key), "-out", str(cert)],
+        check=True,
+        capture_output=True,
+    )
+    return cert, key
