@@ -17,7 +17,7 @@ STATES: tuple[State, ...] = ("on", "name-only", "user-only", "off")
 class Setting(NamedTuple):
     key: str
     kind: str
-    """text, count, percent, budget, or the allowed words separated by `|`."""
+    """text, count, percent, budget, rules, paths, or the allowed words separated by `|`."""
     default: Any
     project_may_set: bool
     meaning: str
@@ -49,10 +49,27 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("budget.fill", "percent", 70, False, "how much of the total may be used at spawn, in percent"),
     Setting("pack.task_command", "text", "", False, "prints a task as JSON, such as `cleo show {id} --format json`"),
     Setting("pack.children_command", "text", "", False, "prints the children of an epic as JSON"),
+    Setting("model", "text", "", False, "the model that is used when --model is not given, as `provider/model`"),
+    Setting(
+        "permissions.mode",
+        "plan|locked|default|acceptEdits|autonomous",
+        "default",
+        True,
+        "what is done without asking; a project's counts once it is trusted, and only if it is stricter than yours",
+    ),
+    Setting("permissions.allow", "rules", [], False, "what needs no answer, such as `Bash(git log:*)`"),
+    Setting("permissions.ask", "rules", [], True, "what is always asked for; a project's counts once it is trusted"),
+    Setting("permissions.deny", "rules", [], True, "what is never done; a project's counts once it is trusted"),
+    Setting("sandbox.network", "off|on", "off", False, "whether every command in the sandbox may reach the network"),
+    Setting("sandbox.writable", "paths", [], False, "folders outside the workspace that may be written, as `~/out`"),
 )
+PERMISSIONS = ("permissions.mode", "permissions.allow", "permissions.ask", "permissions.deny")
+"""What permissions are loaded from, file by file (permissions/rule_files)."""
 _BY_KEY = {setting.key: setting for setting in SETTINGS}
 GROUPS = ("skills", "agents")
 """`skills.NAME` and `agents.NAME` hold a state."""
+TABLES = ("providers", "models")
+"""`[providers.NAME]` and `[models."provider/model"]`: only the user's own count (runtime/sources)."""
 VALUES = "vars"
 """`vars.NAME` is the value of `{{NAME}}` in packed text."""
 
@@ -63,6 +80,17 @@ class Sourced(NamedTuple):
     """A file, or `default`."""
 
 
+class Entry(NamedTuple):
+    """One value of a permission setting, as one file has it."""
+
+    key: str
+    value: Any
+    """A word, a rule, or a table of a rule and its examples; unchecked."""
+    file: str
+    line: int
+    is_user: bool
+
+
 class Settings:
     """Read once; `diagnostics` tells what in the files was not used."""
 
@@ -70,9 +98,14 @@ class Settings:
         self.user_file = user_file
         self.project_files = project_files
         self.diagnostics: list[Diagnostic] = []
+        self.entries: list[Entry] = []
+        """Of the permission settings, every value of every file, the user's first."""
+        self.unreadable: list[str] = []
+        """Files that are there and of which nothing could be used."""
         self._values: dict[str, Sourced] = {}
         self._states: dict[str, dict[str, Sourced]] = {group: {} for group in GROUPS}
         self._vars: dict[str, Sourced] = {}
+        self._tables: dict[str, dict[str, dict[str, Any]]] = {group: {} for group in TABLES}
         for path in (user_file, *reversed(project_files)):
             if os.path.isfile(path):
                 self._read(path, is_user=path == user_file)
@@ -88,6 +121,10 @@ class Settings:
     def states(self, group: str) -> dict[str, Sourced]:
         """Lower-case name to state; the stricter one where user and project differ."""
         return self._states[group]
+
+    def tables(self, group: str) -> dict[str, dict[str, Any]]:
+        """The user's own descriptions of providers or models, by name; unchecked."""
+        return self._tables[group]
 
     def values(self) -> dict[str, str]:
         """For `{{NAME}}` in packed text."""
@@ -107,34 +144,63 @@ class Settings:
                 text = file.read(1 << 20).decode()
             content = tomllib.loads(text)
         except (OSError, UnicodeDecodeError) as error:
-            self.diagnostics.append(Diagnostic("error", "setting", path, 0, f"can't be read: {error}", "mend the file"))
+            self._give_up(path, 0, f"can't be read: {error}")
             return
-        except tomllib.TOMLDecodeError as error:
-            what = f"not valid TOML, so nothing in it is used: {error}"
-            self.diagnostics.append(Diagnostic("error", "setting", path, _line_in(str(error)), what, "mend the file"))
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            self._give_up(path, _line_in(str(error)), f"not valid TOML, so nothing in it is used: {error}")
             return
         for key, value in _flat(content):
             line = _line_of(text, key)
             group, dot, name = key.partition(".")
-            if dot and group in GROUPS:
+            if key in PERMISSIONS:
+                self._read_permission(path, text, key, value, is_user)
+            elif dot and group in GROUPS:
                 self._read_state(path, line, group, name, value)
             elif dot and group == VALUES:
                 self._vars[name] = Sourced(str(value), path)
+            elif dot and group in TABLES:
+                self._read_table(path, line, group, name, value, is_user)
             elif key not in _BY_KEY:
                 self._note(path, line, *_unknown(key))
             elif not is_user and not _BY_KEY[key].project_may_set:
-                self._note(
-                    path,
-                    line,
-                    f"`{key}` is the user's to set, not a project's; ignored",
-                    "move it to your own settings",
-                )
+                self._not_a_projects(path, line, key)
             else:
                 wrong = check(key, value)
                 if wrong:
                     self._note(path, line, f"{wrong}; the default is used", "correct the value")
                 else:
                     self._values[key] = Sourced(value, path)
+
+    def _give_up(self, path: str, line: int, problem: str) -> None:
+        self.unreadable.append(path)
+        self.diagnostics.append(Diagnostic("error", "setting", path, line, problem, "mend the file"))
+
+    def _read_permission(self, path: str, text: str, key: str, value: Any, is_user: bool) -> None:
+        """Kept for permissions, which know rules, modes and trust. What only loosens is not taken from a project."""
+        values: list[Any] = cast("list[Any]", value) if isinstance(value, list) and key != PERMISSIONS[0] else [value]
+        for one in values:
+            self.entries.append(Entry(key, one, path, _line_of_value(text, key, one), is_user))
+        before = self._values.get(key)
+        if key == PERMISSIONS[0]:
+            if is_user:
+                self._values[key] = Sourced(value, path)
+        elif is_user or _BY_KEY[key].project_may_set:
+            together: list[Any] = [*before.value, *values] if before else values
+            self._values[key] = Sourced(together, f"{before.source}, {path}" if before else path)
+        else:
+            self._not_a_projects(path, _line_of(text, key), key)
+
+    def _read_table(self, path: str, line: int, group: str, name: str, value: Any, is_user: bool) -> None:
+        if not is_user:
+            self._not_a_projects(path, line, f"{group}.{name}")
+        elif not isinstance(value, dict):
+            self._note(path, line, f"`{group}.{name}` is no table", f"write [{group}.{name}] and its keys below")
+        else:
+            self._tables[group][name] = cast("dict[str, Any]", value)
+
+    def _not_a_projects(self, path: str, line: int, key: str) -> None:
+        problem = f"`{key}` is the user's to set, not a project's; ignored"
+        self._note(path, line, problem, "move it to your own settings")
 
     def _read_state(self, path: str, line: int, group: str, name: str, value: Any) -> None:
         if value not in STATES:
@@ -153,6 +219,10 @@ def load_settings(kitbag_home: str, project_dirs: tuple[str, ...]) -> Settings:
 def check(key: str, value: Any) -> str:
     """What is wrong with a value, or nothing."""
     kind = _BY_KEY[key].kind
+    if kind in ("rules", "paths"):
+        items = cast("list[object]", value) if isinstance(value, list) else [None]
+        good = all(isinstance(one, str) or (kind == "rules" and isinstance(one, dict)) for one in items)
+        return "" if good else f"`{key}` must be a list of texts"
     if kind == "text":
         return "" if isinstance(value, str) else f"`{key}` must be text"
     if kind == "count":
@@ -182,11 +252,28 @@ def parse(key: str, word: str) -> Any:
         return word
     if key not in _BY_KEY:
         raise UsageError(*_unknown(key))
+    if _BY_KEY[key].kind in ("rules", "paths"):
+        return _parse_list(key, word)
     value: Any = int(word) if _BY_KEY[key].kind in ("count", "percent") and word.isascii() and word.isdigit() else word
     wrong = check(key, value)
     if wrong:
         raise UsageError(wrong, f"{_BY_KEY[key].meaning}")
     return value
+
+
+def _parse_list(key: str, word: str) -> list[Any]:
+    """A list is written whole, as TOML, so that setting it never adds to or drops what nobody named."""
+    import tomllib
+
+    example = '["~/out"]' if _BY_KEY[key].kind == "paths" else '["Bash(git log:*)", "Read(./docs/**)"]'
+    try:
+        value: Any = tomllib.loads(f"value = {word}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = None
+    wrong = check(key, value)
+    if wrong:
+        raise UsageError(wrong, f"write all of it as TOML, such as '{example}'")
+    return cast("list[Any]", value)
 
 
 def write_setting(path: str, key: str, value: Any) -> None:
@@ -247,6 +334,18 @@ def _line_of(text: str, key: str) -> int:
         if line.split("=")[0].strip().strip("\"'").endswith(last) and "=" in line:
             return at
     return 0
+
+
+def _line_of_value(text: str, key: str, value: Any) -> int:
+    """The line that holds a rule; where it can't be told, the line of its list."""
+    rule: Any = cast("dict[str, Any]", value).get("rule") if isinstance(value, dict) else value
+    lines = text.split("\n")
+    tables = [at for at, line in enumerate(lines, 1) if line.replace(" ", "").startswith(f"[[{key}]]")]
+    first = tables[0] if tables else _line_of(text, key)
+    for at in range(max(first, 1), len(lines) + 1):
+        if f'"{rule}"' in lines[at - 1] or f"'{rule}'" in lines[at - 1]:
+            return at
+    return first
 
 
 def _line_in(message: str) -> int:

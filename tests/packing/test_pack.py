@@ -1,6 +1,7 @@
 """Packing from the outside: the command with its options, exit codes and JSON, and the same in Python."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -320,16 +321,20 @@ def test_budgets_come_from_the_call_then_the_agent_then_settings(world: World) -
     assert world.run("pack", "T1", "--budget", "skills=many").returncode == 2
 
 
-def test_commands_and_environment_need_permission_on_the_command_line(world: World) -> None:
-    skill = world.skill(".kitbag/skills", "x", body="Now: !`echo from-a-command`\n\nAnd ${GREETING}.")
+def test_a_project_s_commands_and_environment_need_trust_and_permission(world: World) -> None:
+    skill = world.skill(".kitbag/skills", "x", body="Now: !`echo from-a-command; true > ran`\n\nAnd ${GREETING}.")
     task(world)
-    done = world.run("pack", "T1", "--skills", "x")
-    assert done.returncode == 13
-    assert f"{skill}:" in done.stderr
     world.env["GREETING"] = "hello-there"
-    allowed = world.ok("pack", "T1", "--skills", "x", "--allow-commands", "--allow-env", "GREETING")
-    assert "Now: from-a-command" in allowed
-    assert "And hello-there." in allowed
+    allowed = ("--allow-commands", "--allow-env", "GREETING")
+    done = world.run("pack", "T1", "--skills", "x", *allowed)
+    assert (done.returncode, f"{skill}:" in done.stderr, "kitbag trust" in done.stderr) == (13, True, True)
+    done = world.run("pack", "T1", "--skills", "x", "--trust-workspace")
+    assert (done.returncode, "--allow-commands" in done.stderr, "--allow-env" in done.stderr) == (6, True, True)
+    assert not (world.workspace / "ran").exists()
+    packed = world.ok("pack", "T1", "--skills", "x", "--trust-workspace", *allowed)
+    assert "Now: from-a-command" in packed
+    assert "And hello-there." in packed
+    assert world.run("pack", "T1", "--skills", "x", *allowed).returncode == 13
 
 
 def test_a_file_reference_is_inlined_and_never_scanned_again(world: World) -> None:
@@ -485,7 +490,9 @@ def test_everything_that_is_refused_is_told_at_once_with_a_way_to_allow_it(world
     task(world)
     done = world.run("pack", "T1", "--skills", "x")
     assert done.returncode == 13
-    assert all(part in done.stderr for part in ("`echo one`", "`echo two`", "`FOO`", "--allow-commands", "--allow-env"))
+    assert all(
+        part in done.stderr for part in ("`echo one`", "`echo two`", "`FOO`", "kitbag trust", "--trust-workspace")
+    )
 
 
 def test_a_task_can_neither_hide_characters_nor_add_headings(world: World) -> None:
@@ -535,28 +542,33 @@ def test_one_word_in_common_does_not_select_a_skill(world: World) -> None:
 
 
 def test_ending_the_program_ends_the_commands_it_runs(world: World) -> None:
-    world.write("slow.md", "# Wait\n\n!`echo $$ > pid; sleep 1000`\n")
+    seconds = f"1000.{os.urandom(6).hex().translate(str.maketrans('abcdef', '123456'))}"
+    world.write("slow.md", f"# Wait\n\n!`echo begun > begun; sleep {seconds}`\n")
     process = subprocess.Popen(
-        [sys.executable, "-m", "kitbag", "pack", "slow.md", "--allow-commands"],
+        [sys.executable, "-m", "kitbag", "pack", "slow.md", "--allow-commands", "--trust-workspace"],
         cwd=world.workspace, env=world.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
-    pid = world.workspace / "pid"
+    begun = world.workspace / "begun"
     deadline = time.monotonic() + TEST_TIMEOUT
-    while not (pid.exists() and pid.read_text().strip()):
+    while not (begun.exists() and is_running(seconds)):
         assert time.monotonic() < deadline
         assert process.poll() is None
     process.terminate()
     assert process.wait(TEST_TIMEOUT) == 143
-    while alive(int(pid.read_text())):
+    while is_running(seconds):
         assert time.monotonic() < deadline
 
 
-def alive(pid: int) -> bool:
-    """Running; what is dead and not yet collected by its parent does not count."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+def is_running(word: str) -> bool:
+    """A process that was started with that word; a sandbox numbers them otherwise than we do."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if f"{word}\0".encode() in (entry / "cmdline").read_bytes():
+                    return True
+            except OSError:
+                continue
+    return False
 
 
 @pytest.mark.parametrize("trigger", ["(a+)+$", "(a|a)*$", "a*a*a*a*b$", "([a-z]+"])
@@ -602,7 +614,7 @@ def test_a_command_runs_once_however_its_skill_is_cut(world: World) -> None:
     body = "!`echo run >> ran`\n\n" + "Words and words.\n" * 100
     world.skill(".kitbag/skills", "x", body=body, token_budget="60")
     task(world)
-    world.ok("pack", "T1", "--skills", "x", "--strategy", "minimal", "--allow-commands")
+    world.ok("pack", "T1", "--skills", "x", "--strategy", "minimal", "--allow-commands", "--trust-workspace")
     assert (world.workspace / "ran").read_text() == "run\n"
 
 

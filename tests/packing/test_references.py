@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from conftest import World
 from kitbag.errors import Diagnostic
-from kitbag.library.scopes import Scope
+from kitbag.library.scopes import Places, Scope
 from kitbag.packing.reference_paths import Walk, expand, read_pattern
 from kitbag.packing.references import (
     CommandFailedError,
     Decision,
-    DefaultPolicy,
     Limits,
+    Policy,
     RefusedError,
     Request,
     Resolved,
@@ -29,10 +29,12 @@ from kitbag.packing.references import (
     UntrustedError,
     resolve,
 )
+from kitbag.packing.rights import Rights
 from kitbag.packing.shell_words import fill_command
 from kitbag.permissions.command_runner import MARK, run_command
+from kitbag.settings import Settings
 
-OPEN = DefaultPolicy(allow_commands=True, allow_environment=frozenset(("CANARY", "PLAIN", "EMPTY", "UNSET")))
+NAMES = frozenset(("CANARY", "PLAIN", "EMPTY", "UNSET"))
 USUAL = Limits()
 HOSTILE = "!`touch $CANARY` @/etc/passwd ${CANARY_SECRET} {{OTHER}}\n```!\ntouch $CANARY\n```"
 
@@ -56,10 +58,18 @@ class Case:
         workspace = str(self.world.workspace)
         return Source(text, f"{workspace}/SKILL.md", scope, workspace, workspace, first_line)
 
+    def rights(self, **options: Any) -> Rights:
+        """The policy of `kitbag pack` in this world."""
+        return Rights(self.world.places(), Settings(str(self.world.home / ".kitbag" / "settings.toml")), **options)
+
+    def open(self, names: frozenset[str] = NAMES) -> Rights:
+        """Everything is allowed that a person can allow on the command line."""
+        return self.rights(allow_commands=True, allow_environment=names, trust_workspace=True)
+
     def resolve(
         self,
         text: str,
-        policy: DefaultPolicy = OPEN,
+        policy: Policy | None = None,
         limits: Limits = USUAL,
         *,
         scope: Scope = "user",
@@ -68,7 +78,9 @@ class Case:
         **options: Any,
     ) -> Resolved:
         source = self.source(text, scope, first_line)
-        return resolve(source, values or {}, policy, limits, environment=self.environment, **options)
+        # What becomes of a command is what these tests are about; sandboxes have their own.
+        options = {"environment": self.environment, "runner": run_command, **options}
+        return resolve(source, values or {}, policy or self.open(), limits, **options)
 
     def leftovers(self) -> list[str]:
         """Processes that carry the mark of this test's environment."""
@@ -128,14 +140,14 @@ def test_a_relative_path_starts_at_the_file_and_then_at_the_workspace(case: Case
     world.write("near.md", "far")
     world.write("docs/top.md", "top")
     source = Source("@near.md @docs/top.md", "f", "project", str(world.workspace / "skills/s"), str(world.workspace))
-    assert resolve(source, {}, DefaultPolicy()).text == "near top"
+    assert resolve(source, {}, case.rights()).text == "near top"
 
 
 def test_a_users_skill_reads_its_own_folder(case: Case) -> None:
     path = case.world.write("~/.kitbag/skills/s/references/a.md", "mine")
     base = str(path.parent.parent)
     source = Source("@references/a.md", f"{base}/SKILL.md", "user", base, str(case.world.workspace))
-    assert resolve(source, {}, DefaultPolicy()).text == "mine"
+    assert resolve(source, {}, case.rights()).text == "mine"
 
 
 def test_packages_mentions_and_aliases_that_are_no_files_stay(case: Case) -> None:
@@ -186,12 +198,13 @@ TEXTS = st.text(
     alphabet=st.one_of(st.sampled_from("@!`{}$\\<>-\n #~./*\"'VX"), st.characters(codec="utf-8")), max_size=60
 )
 EMPTY = Source("", "f.md", "user", "/nonexistent", "/nonexistent")
+NOWHERE = Rights(Places("/nonexistent", "/nonexistent", "/nonexistent", ()), Settings("/nonexistent"))
 
 
 @settings(max_examples=200, deadline=None)
 @given(TEXTS)
 def test_D27_a_value_appears_literally_whatever_it_contains(value: str) -> None:
-    done = resolve(EMPTY._replace(text="<{{V}}|{{V}}>"), {"V": value, "X": "wrong"}, DefaultPolicy())
+    done = resolve(EMPTY._replace(text="<{{V}}|{{V}}>"), {"V": value, "X": "wrong"}, NOWHERE)
     assert done.text == f"<{value}|{value}>"
     assert done.counts.resolved == done.counts.found == 2
 
@@ -199,7 +212,7 @@ def test_D27_a_value_appears_literally_whatever_it_contains(value: str) -> None:
 @settings(max_examples=300, deadline=None)
 @given(TEXTS.map(lambda text: re.sub(r"[@!\\]|\{\{|\$\{", "", text)))
 def test_a_text_without_tokens_comes_back_byte_for_byte(text: str) -> None:
-    done = resolve(EMPTY._replace(text=text), {"V": "x"}, DefaultPolicy())
+    done = resolve(EMPTY._replace(text=text), {"V": "x"}, NOWHERE)
     assert done == (text, (), (), (0, 0, 0, 0, 0))
 
 
@@ -208,7 +221,7 @@ def test_a_text_without_tokens_comes_back_byte_for_byte(text: str) -> None:
     st.lists(st.sampled_from(["{{V}}", "{{X}}", "\\{{V}}", "@no.md", "`{{V}}`", "```\n", "\n", " ", "a"])).map("".join)
 )
 def test_no_more_is_resolved_than_was_found(text: str) -> None:
-    done = resolve(EMPTY._replace(text=text), {"V": "{{V}} {{V}} @no.md"}, DefaultPolicy(read_roots=("/nonexistent",)))
+    done = resolve(EMPTY._replace(text=text), {"V": "{{V}} {{V}} @no.md"}, NOWHERE)
     assert done.counts.resolved <= done.counts.found <= text.count("{{") + text.count("@")
     assert done.counts.resolved == sum(1 for insertion in done.insertions if insertion.kind != "marker")
 
@@ -312,6 +325,8 @@ class Asking:
     def environment(self, name: str, source: Source) -> Decision:
         return Decision("deny" if name == "DENIED" else "allow", "because")
 
+    run = staticmethod(run_command)
+
     def command(self, text: str, source: Source) -> Decision:
         if "untrusted" in text:
             return Decision("untrusted", "no trust")
@@ -413,7 +428,7 @@ def test_D30_secrets_inside_the_workspace_are_refused(case: Case, path: str) -> 
     if path != "env-link.md":
         case.world.write(path, "KEY=1")
     with pytest.raises(RefusedError) as refused:
-        case.resolve(f'@"{path}"', DefaultPolicy(read_roots=("/",)))
+        case.resolve(f'@"{path}"')
     assert ":1: " in refused.value.problem
 
 
@@ -584,7 +599,7 @@ def test_D32_an_allowed_variable_that_is_not_set_stays_with_a_warning(case: Case
 def test_D32_names_that_look_secret_are_refused_even_if_listed(case: Case, name: str) -> None:
     case.environment[name] = "hunter2"
     with pytest.raises(RefusedError) as refused:
-        case.resolve(f"${{{name}:-x}}", DefaultPolicy(allow_environment=frozenset((name,))))
+        case.resolve(f"${{{name}:-x}}", case.open(frozenset((name,))))
     assert "hunter2" not in str(refused.value) + repr(refused.value.requests)
 
 
@@ -607,20 +622,21 @@ def test_D32_commands_are_not_given_secrets(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scope", "policy", "error"),
+    ("scope", "is_open", "error"),
     [
-        ("user", DefaultPolicy(), RefusedError),
-        ("extra", DefaultPolicy(), RefusedError),
-        ("built-in", DefaultPolicy(), RefusedError),
-        ("project", DefaultPolicy(), UntrustedError),
-        ("plugin", DefaultPolicy(), RefusedError),
-        ("plugin", OPEN, RefusedError),
+        ("user", False, RefusedError),
+        ("extra", False, UntrustedError),
+        ("built-in", False, RefusedError),
+        ("project", False, UntrustedError),
+        ("plugin", False, RefusedError),
+        ("plugin", True, RefusedError),
     ],
 )
 @pytest.mark.parametrize("token", ["!`touch $CANARY`", "${PLAIN}", "```!\ntouch $CANARY\n```"])
 def test_D34_commands_and_environment_are_refused_by_scope(
-    case: Case, scope: Scope, policy: DefaultPolicy, error: type[RefusedError], token: str
+    case: Case, scope: Scope, is_open: bool, error: type[RefusedError], token: str
 ) -> None:
+    policy = case.open() if is_open else case.rights()
     with pytest.raises(RefusedError) as refused:
         case.resolve(f"text\n\n{token}", policy, scope=scope)
     assert type(refused.value) is error
@@ -639,7 +655,7 @@ def test_D34_a_plugin_reads_its_own_directory_and_nothing_else(case: Case) -> No
     own = case.world.write("~/plugins/p/skills/s/own.md", "own").parent
     (own.parent.parent / "shared.md").write_text("shared")
     root, workspace = str(own.parent.parent), str(case.world.workspace)
-    policy = DefaultPolicy(read_roots=(workspace,))
+    policy = case.rights()
     source = Source("@own.md @shared.md @../../shared.md", f"{own}/SKILL.md", "plugin", str(own), root)
     assert resolve(source, {}, policy).text == "own shared shared"
     with pytest.raises(RefusedError):

@@ -1,8 +1,18 @@
 """Arguments stand where the skill's author put them, once, and nowhere else."""
 
-import pytest
+import shlex
+import subprocess
+import time
 
-from kitbag.packing.substitutions import Given, in_command, substitute, uses_arguments
+import pytest
+from hypothesis import given as for_all
+from hypothesis import strategies as st
+
+from kitbag.packing.substitutions import Given, Substitution
+
+
+def put(text: str, given: Given, **paths: str) -> str:
+    return Substitution(given, text, paths).in_text(text)
 
 
 @pytest.mark.parametrize(
@@ -10,38 +20,156 @@ from kitbag.packing.substitutions import Given, in_command, substitute, uses_arg
     [
         ("Fix $ARGUMENTS now", "the bug", "Fix the bug now"),
         ("Fix $ARGUMENTS", "", "Fix "),
+        ("Fix $ARGUMENTS", '  "as  typed"  ', 'Fix   "as  typed"  '),
         ("$0 and $1", '"hello world" second', "hello world and second"),
         ("$ARGUMENTS[1]-$ARGUMENTS[0]", "a b", "b-a"),
+        ("$ARGUMENTS[7] $ARGUMENTS[99999999999999999999]", "a", "$ARGUMENTS[7] $ARGUMENTS[99999999999999999999]"),
+        ("$ARGUMENTS[x] $ARGUMENTS[", "a", "a[x] a["),
         ("costs $5 and $12", "a b", "costs $5 and $12"),
         ("$0 $7", "a", "a $7"),
-        (r"\$0 \$ARGUMENTS", "a", "$0 $ARGUMENTS"),
-        (r"\\$0", "a", r"\\a"),
-        (r"\$HOME $HOME", "a", r"\$HOME $HOME"),
-        ("$ARGUMENTSX $ARGUMENTS_ $10k", "a", "$ARGUMENTSX $ARGUMENTS_ $10k"),
-        ("$ARGUMENTS", "$0 $ARGUMENTS !`id`", "$0 $ARGUMENTS !`id`"),
+        ("$0.50 or $0,", "a", "a.50 or a,"),
+        ("${0} $$ $ $-1 ${ARGUMENTS}", "a", "${0} $$ $ $-1 ${ARGUMENTS}"),
+        ("$" + "9" * 5_000, "a", "$" + "9" * 5_000),
+        ("$１ and $٣", "a b c d", "$１ and $٣"),
+        ("$ARGUMENTSX $ARGUMENTS_ $10k $arguments", "a", "$ARGUMENTSX $ARGUMENTS_ $10k $arguments"),
+        ("```\ngh issue view $0\n```", "12", "```\ngh issue view 12\n```"),
+        ("$ARGUMENTS", "$0 $ARGUMENTS !`id` ${SKILL_ROOT}", "$0 $ARGUMENTS !`id` ${SKILL_ROOT}"),
         ("$0", "it's open", "it's"),
+        ("$0|$1", "'' x", "|x"),
     ],
 )
 def test_each_form_is_replaced_by_its_rule(text: str, arguments: str, expected: str) -> None:
-    assert substitute(text, Given(arguments)) == expected
+    assert put(text, Given(arguments), SKILL_ROOT="/s") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (r"\$0 \$ARGUMENTS \$ARGUMENTS[0] \$place", "$0 $ARGUMENTS $ARGUMENTS[0] $place"),
+        (r"\$5", "$5"),
+        (r"\\$0", r"\\a"),
+        (r"\\\$0", r"\\$0"),
+        (r"\$HOME $HOME \$other", r"\$HOME $HOME \$other"),
+        (r"\${SKILL_ROOT}", r"\/s"),
+        ("\\", "\\"),
+    ],
+)
+def test_a_backslash_keeps_what_would_be_replaced_and_nothing_else(text: str, expected: str) -> None:
+    assert put(text, Given("a", ("place",)), SKILL_ROOT="/s") == expected
 
 
 def test_declared_names_are_replaced_and_missing_ones_are_empty() -> None:
-    given = Given("prod", ("place", "tag"))
-    assert substitute("deploy $place [$tag] $other", given) == "deploy prod [] $other"
+    given = Given("prod", ("place", "tag", "issue-number"))
+    assert put("deploy $place [$tag] $other $placeholder $Place", given) == "deploy prod [] $other $placeholder $Place"
+    assert put("$issue-number $place-x", Given("a b c", given.names)) == "c a-x"
+
+
+def test_a_name_that_is_a_number_declares_nothing() -> None:
+    assert put("$1 $0", Given("a b", ("1", "", "x.y"))) == "b a"
 
 
 def test_opencode_counts_from_one_and_its_last_number_takes_the_rest() -> None:
     given = Given("a b c d", from_one=True)
-    assert substitute("$1 then $2; $0", given) == "a then b c d; $0"
+    assert put("$1 then $2; $0", given) == "a then b c d; $0"
+    assert put("$1 then $2; $5", given) == "a then b; $5"
+    assert put("$ARGUMENTS[1]", given) == "a"
 
 
-def test_inside_a_command_an_argument_is_a_value_that_is_quoted_later() -> None:
-    command, values = in_command("grep $0 $ARGUMENTS f", Given("x; touch y"), "m")
-    assert command == "grep {{ARGUMENT_m_0}} {{ARGUMENT_m_1}} f"
-    assert values == {"ARGUMENT_m_0": "x;", "ARGUMENT_m_1": "x; touch y"}
+def test_the_last_number_is_that_of_the_whole_text_and_not_of_a_piece() -> None:
+    whole = Substitution(Given("a b c d", from_one=True), "$1 and later $3")
+    assert whole.in_text("$1 and") == "a and"
+    assert whole.in_text(" later $3") == " later c d"
+    assert whole.in_command("echo $1").text == "echo a"
 
 
-def test_a_text_without_places_for_arguments_is_known() -> None:
-    assert not uses_arguments(r"price \$1 $HOME", Given("a"))
-    assert uses_arguments("for $1", Given("a"))
+def test_arguments_without_a_place_stand_at_the_end() -> None:
+    def delivered(text: str, given: Given) -> str:
+        substitution = Substitution(given, text)
+        return substitution.with_rest(substitution.in_text(text))
+
+    assert delivered("Do it.", Given("a b")) == "Do it.\n\nARGUMENTS: a b"
+    assert delivered(r"For \$0, $9 or $HOME.", Given("a b")) == "For $0, $9 or $HOME.\n\nARGUMENTS: a b"
+    assert delivered("Do $1.", Given("a b")) == "Do b."
+    assert delivered("Do $x.", Given("a b", ("y", "z", "x"))) == "Do ."
+    assert delivered("Do it.", Given(" ")) == "Do it."
+
+
+def test_paths_are_put_in_with_the_arguments_in_one_pass() -> None:
+    text = put("${SKILL_ROOT}/a $0 ${OTHER}", Given("${SKILL_ROOT}"), SKILL_ROOT="/has $0 in it")
+    assert text == "/has $0 in it/a ${SKILL_ROOT} ${OTHER}"
+
+
+NASTY = [
+    "x; touch CANARY",
+    "$(touch CANARY)",
+    "`touch CANARY`",
+    "-f /etc/passwd",
+    "a\nb",
+    "'",
+    '"',
+    "' ; touch CANARY ; '",
+    '" ; touch CANARY ; "',
+    "$HOME ${HOME} $0",
+    "*",
+    "{{ARGUMENT_0}}",
+    "a=b",
+    "\\",
+    "!x",
+    "~",
+    "#",
+]
+
+
+@pytest.mark.parametrize("value", NASTY)
+@pytest.mark.parametrize(
+    "command", ["printf '%s\\n' $ARGUMENTS", "printf '%s\\n' \"$ARGUMENTS\"", "printf '%s\\n' '$ARGUMENTS'"]
+)
+def test_inside_a_command_an_argument_is_one_word_that_is_never_code(
+    command: str, value: str, tmp_path: "object"
+) -> None:
+    filled = Substitution(Given(value), command).in_command(command)
+    assert filled.unsafe == ""
+    done = subprocess.run(["/bin/sh", "-c", filled.text], capture_output=True, text=True, cwd=str(tmp_path))
+    assert done.stdout == f"{value}\n"
+    assert done.returncode == 0
+
+
+@for_all(st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), min_size=1))
+def test_whatever_an_argument_holds_it_is_one_word(value: str) -> None:
+    filled = Substitution(Given(value), "").in_command("grep $ARGUMENTS file")
+    assert shlex.split(filled.text) == ["grep", value, "file"]
+
+
+def test_a_place_where_a_value_could_be_code_is_named() -> None:
+    for command in ("cat <<EOF\n$0\nEOF", 'sh -c "echo $0"', "echo `echo $0`", "awk '{print $0}' f", "true # $0"):
+        assert Substitution(Given("'x y;z'"), command).in_command(command).unsafe, command
+
+
+def test_an_argument_that_nobody_gave_is_no_word_at_all() -> None:
+    filled = Substitution(Given("", ("name",)), "").in_command('git log $ARGUMENTS -- "$name" $1')
+    assert filled.text == 'git log  -- "" $1'
+
+
+def test_an_escape_in_a_command_is_for_the_shell_s_own_variables() -> None:
+    filled = Substitution(Given("x"), "").in_command(r"awk '{print \$1}' f $0")
+    assert "awk '{print $1}' f" in filled.text
+
+
+def test_a_value_in_double_braces_that_the_author_wrote_stays_as_it_is() -> None:
+    filled = Substitution(Given("{{x}}"), "").in_command("docker ps --format '{{.Names}} {{name}} {{ARGUMENT_0}}' $0")
+    assert filled.text == "docker ps --format '{{.Names}} {{name}} {{ARGUMENT_0}}' '{{x}}'"
+
+
+def test_a_path_with_blanks_is_one_word_in_a_command() -> None:
+    command = '${SKILL_ROOT}/run.sh "${SKILL_ROOT}"'
+    filled = Substitution(Given(), "", {"SKILL_ROOT": "/my skills/$(x)"}).in_command(command)
+    assert shlex.split(filled.text) == ["/my skills/$(x)/run.sh", "/my skills/$(x)"]
+
+
+@pytest.mark.parametrize(
+    "text", ["\\" * 200_000, "\\$" * 100_000, "$" * 200_000, "$1" * 100_000, "$ARGUMENTS[" * 20_000]
+)
+def test_no_text_takes_long(text: str) -> None:
+    begun = time.monotonic()
+    Substitution(Given("a b", ("x",), from_one=True), text, {"SKILL_ROOT": "/"}).in_text(text)
+    assert time.monotonic() - begun < 5

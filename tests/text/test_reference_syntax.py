@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token as MarkdownToken
 
-from kitbag.packing.reference_syntax import Token, find_tokens
+from kitbag.text.reference_syntax import Token, find_tokens
 
 TRIGGERS = ("@docs/a.md", "!`touch x`", "{{NAME}}", "${HOME}", "\\@docs/a.md", "\\{{NAME}}", "\\${HOME}", "\\!`x`")
 

@@ -102,7 +102,7 @@ class Executor:
             context.permissions, tool.name, call.arguments, context.directory, self.asked_by
         )
         if isinstance(permit, Refusal):
-            return failure(f"{tool.name} is not allowed: {permit.reason}", permit.fix)
+            return failure(f"{tool.name} is not allowed: {permit.reason}")
         if not tool.reads_only:
             await self.session.begin(call)
         try:

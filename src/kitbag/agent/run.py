@@ -29,6 +29,8 @@ class Run:
         self._task: asyncio.Task[None] | None = None
         self._end: RunEnded | None = None
         self._failure: BaseException | None = None
+        self.error: KitbagError | None = None
+        """What ended it, where that was an error with a name of its own."""
 
     @property
     def ended(self) -> RunEnded:
@@ -73,6 +75,7 @@ class Run:
         except asyncio.CancelledError:
             end = self._broken_off("cancelled", "", "")
         except KitbagError as error:
+            self.error = error
             end = self._broken_off("failed", error.problem, error.fix)
         except Exception as error:  # noqa: BLE001 - told by RunEnded and raised to whoever holds the run
             self._failure = error

@@ -42,6 +42,8 @@ class Header(NamedTuple):
     team: str = ""
     persona: str = ""
     forked_from: str = ""
+    forked_at: int = 0
+    """The last record of the other session that counts here too."""
     started: str = ""
 
 
@@ -298,7 +300,7 @@ def resume(journal: Journal, session_id: str) -> Session:
     session = Session(journal, session_id)
     found = 0
     try:
-        for record in journal.read(session.stream):
+        for record in _records(journal, session.stream):
             session.apply(record)
             found += 1
     except (KitbagError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
@@ -311,6 +313,25 @@ def resume(journal: Journal, session_id: str) -> Session:
         raise NotFoundError(f"there is no session {session_id!r}", "`kitbag sessions` lists them")
     session.messages()
     return session
+
+
+def _records(journal: Journal, stream: str, until: int = 0) -> Iterator[Record]:
+    """Of a fork, first those of the session that it was forked from."""
+    for record in journal.read(stream):
+        if until and record.seq > until:
+            return
+        origin = record.body.get("forked_from") if record.kind == "session" else ""
+        if origin:
+            yield from _records(journal, PREFIX + origin, int(record.body["forked_at"]))
+        yield record
+
+
+async def fork(journal: Journal, session: Session, header: Header) -> Session:
+    """A session that goes on from here; the other one stays as it is."""
+    copy = Session(journal, new_id())
+    last = journal.last(session.stream)
+    await copy.start(header._replace(forked_from=session.id, forked_at=last.seq if last else 0))
+    return resume(journal, copy.id)
 
 
 def new_id() -> str:

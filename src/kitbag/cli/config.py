@@ -1,6 +1,7 @@
 """`kitbag config ...`: settings, where each value comes from, and how to change it."""
 
 import os
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -8,7 +9,10 @@ from kitbag.cli import output
 from kitbag.cli.options import json_option, project_option
 from kitbag.errors import UsageError
 from kitbag.library.scopes import find_places
-from kitbag.settings import GROUPS, SETTINGS, VALUES, Settings, load_settings, parse, write_setting
+from kitbag.settings import GROUPS, PERMISSIONS, SETTINGS, VALUES, Settings, load_settings, parse, write_setting
+
+if TYPE_CHECKING:
+    from kitbag.permissions.model import Effect
 
 
 @click.group()
@@ -41,10 +45,10 @@ def get(key: str | None, as_json: bool) -> None:
     if as_json:
         return output.as_json([{"key": k, "value": s.value, "source": s.source, "meaning": m} for k, s, m in rows])
     if key is not None:
-        return output.echo(output.clean(str(rows[0][1].value)))
+        return output.echo(output.clean(_shown(rows[0][1].value)))
     output.table(
         ("KEY", "VALUE", "SOURCE", "MEANING"),
-        [(k, str(s.value), output.short_path(s.source), m) for k, s, m in rows],
+        [(k, _shown(s.value), output.short_path(s.source), m) for k, s, m in rows],
     )
     for diagnostic in settings.diagnostics:
         for line in output.diagnostic_lines(diagnostic):
@@ -61,6 +65,8 @@ def set_(key: str, value: str, project: bool, as_json: bool) -> None:
     """Set one value; the rest of the file stays as it is."""
     places = find_places()
     parsed = parse(key, value)
+    if key in PERMISSIONS[1:]:
+        _check_rules(key, parsed)
     allowed = {setting.key for setting in SETTINGS if setting.project_may_set}
     if project and key not in allowed and key.partition(".")[0] not in (*GROUPS, VALUES):
         raise UsageError(f"`{key}` is yours to set, not a project's", "leave out --project")
@@ -69,7 +75,29 @@ def set_(key: str, value: str, project: bool, as_json: bool) -> None:
     write_setting(path, key, parsed)
     if as_json:
         return output.as_json({"key": key, "value": parsed, "file": path})
-    return output.echo(f"{output.clean(key)} = {output.clean(str(parsed))} ({output.short_path(path)})")
+    return output.echo(f"{output.clean(key)} = {output.clean(_shown(parsed))} ({output.short_path(path)})")
+
+
+def _shown(value: Any) -> str:
+    """A list as a person would write it down."""
+    if not isinstance(value, list):
+        return str(value)
+    return ", ".join(str(_rule_in(one)) for one in cast("list[object]", value))
+
+
+def _rule_in(entry: object) -> object:
+    """A rule may stand in a table, beside its examples."""
+    return cast("dict[str, object]", entry).get("rule") if isinstance(entry, dict) else entry
+
+
+def _check_rules(key: str, rules: list[object]) -> None:
+    """Raises UsageError: a rule that can't be read is better told now than when it counts."""
+    from kitbag.permissions.rules import parse_rules
+
+    effect = cast("Effect", key.rpartition(".")[2])
+    for entry in rules:
+        text = _rule_in(entry)
+        parse_rules(text if isinstance(text, str) else "", effect, "", "user", "/")
 
 
 @command.command()

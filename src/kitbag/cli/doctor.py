@@ -1,4 +1,7 @@
-"""`kitbag doctor`: everything that is wrong, where, and how to fix it. Reads only; runs nothing."""
+"""`kitbag doctor`: everything that is wrong, where, and how to fix it, and what protects you.
+
+Reads only. It runs nothing of yours; the sandbox is tried with a command of its own in an empty folder.
+"""
 
 import os
 import sys
@@ -11,6 +14,16 @@ from kitbag.errors import Diagnostic, KitbagError, worst_first
 from kitbag.library.inert import inert_configuration
 from kitbag.library.registry import Registry
 from kitbag.library.review import nested_skills, skill_contents
+from kitbag.permissions.model import Protection
+from kitbag.permissions.sandbox import protection
+
+_PROTECTION = {
+    "bubblewrap": "commands write only in the workspace and not its control files, don't see your secrets, "
+    "and reach the network only when allowed",
+    "sandlock": "commands write only in the workspace, don't see your secrets, and reach the network only when "
+    "allowed; it can't keep control files there from being written, so only commands that read run unasked",
+    "none": "no command runs unasked, and in plan and autonomous mode none runs at all",
+}
 
 
 @click.command()
@@ -41,18 +54,22 @@ def command(dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> No
         "warnings": warnings,
         "infos": len(diagnostics) - errors - warnings,
     }
+    found = protection()
     if as_json:
         roots = [{"path": path, "kind": kind, "scope": scope, "items": n} for path, kind, scope, n in _roots(registry)]
         output.as_json(
             {
                 "counts": counts,
                 "roots": roots,
+                "protection": _protection_json(found),
                 "diagnostics": [output.diagnostic_json(d) for d in diagnostics],
             }
         )
     else:
         rows = [(output.short_path(path), kind, scope, str(n)) for path, kind, scope, n in _roots(registry)]
         output.table(("FOUND IN", "KIND", "SCOPE", "ITEMS"), rows)
+        output.echo()
+        _show_protection(found)
         output.echo()
         for diagnostic in diagnostics:
             for line in output.diagnostic_lines(diagnostic):
@@ -64,6 +81,16 @@ def command(dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> No
         verdict = output.style("all good", "green") if not errors + warnings else ""
         output.echo(" · ".join([*words, verdict] if verdict else words))
     sys.exit(1 if errors else 0)
+
+
+def _protection_json(found: Protection) -> dict[str, object]:
+    holds = {profile: found.holds(profile) for profile in ("read-only", "workspace")}
+    return {**found._asdict(), "holds": holds, "meaning": _PROTECTION[found.kind]}
+
+
+def _show_protection(found: Protection) -> None:
+    name = f"{found.kind} {found.version}".strip()
+    output.fields((("sandbox", f"{name}: {_PROTECTION[found.kind]}"), ("note", found.problem), ("better", found.fix)))
 
 
 def _changed_plugins(home: str) -> list[Diagnostic]:

@@ -2,20 +2,26 @@
 
 import signal
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kitbag.cli import output
 from kitbag.cli.options import json_option, library_options, open_registry
+from kitbag.cli.permission_options import permission_options
 from kitbag.errors import KitbagError, UsageError
 from kitbag.ledger import Ledger
 from kitbag.packing.fit import token_count
 from kitbag.packing.output_contract import OUTPUT_KINDS
 from kitbag.packing.pack import Packer, PackOptions, Payload
-from kitbag.packing.references import DefaultPolicy
+from kitbag.packing.references import Request
+from kitbag.packing.rights import Rights
 from kitbag.packing.strategy import STRATEGIES
 from kitbag.packing.tasks_in import load_children, load_task
+from kitbag.text.hidden import for_terminal
+
+if TYPE_CHECKING:
+    from kitbag.permissions.rule_files import Given
 
 EXIT_CODES = """\b
 Exit codes:
@@ -42,9 +48,10 @@ Exit codes:
 @click.option("--children", is_flag=True, help="Pack every child of this epic.")
 @click.option("--agent", "agent_name", metavar="NAME", help="For this agent: its preloaded skills are charged first.")
 @click.option("--model", default="", metavar="NAME", help="Warn about skills that leave this model out.")
-@click.option("--allow-commands", is_flag=True, help="Let !`commands` in your own and the project's files run.")
+@click.option("--allow-commands", is_flag=True, help="Yes to every !`command` that would be asked about.")
 @click.option("--allow-env", "environment", multiple=True, metavar="NAME", help="Let ${NAME} be read. May be repeated.")
 @click.option("--explain", is_flag=True, help="Print what the payload is made of instead of the payload.")
+@permission_options
 @library_options
 @json_option
 def command(task: str, as_json: bool, **options: Any) -> None:
@@ -56,12 +63,16 @@ def command(task: str, as_json: bool, **options: Any) -> None:
 
 def _pack(task: str, as_json: bool, options: dict[str, Any]) -> None:
     registry = open_registry(options["dirs"], options["team"], options["persona"])
-    policy = DefaultPolicy(
+    policy = Rights(
+        registry.places,
+        registry.settings,
+        given=_given(options),
         allow_commands=options["allow_commands"],
         allow_environment=frozenset(options["environment"]),
-        read_roots=(registry.places.project,),
+        trust_workspace=options["trust_workspace"],
     )
-    packer = Packer(registry, policy=policy, progress=_progress)
+    asks = sys.stdin.isatty() and sys.stderr.isatty()
+    packer = Packer(registry, policy=policy, progress=_progress, ask=_ask if asks else None)
     wanted = PackOptions(
         skills=_names(options["names"]),
         strategy=options["strategy"],
@@ -110,6 +121,25 @@ def _pack(task: str, as_json: bool, options: dict[str, Any]) -> None:
                 output.remark(line)
         output.remark("the task has no children")
     return None
+
+
+def _given(options: dict[str, Any]) -> "Given | None":
+    if not any(options[name] for name in ("permission_mode", "allow", "ask", "deny")):
+        return None
+    from kitbag.permissions.rule_files import Given
+
+    return Given(options["permission_mode"], options["allow"], options["ask"], options["deny"])
+
+
+def _ask(requests: tuple[Request, ...]) -> bool:
+    """One question for everything that is open, shown whole and escaped; the payload stays alone on stdout."""
+    for request in requests:
+        what = {"file": "read", "environment": "read the variable", "command": "run"}[request.kind]
+        reason = f" ({output.clean(request.decision.reason)})" if request.decision.reason else ""
+        output.remark(f"{output.clean(output.short_path(request.file))}:{request.line} wants to {what}{reason}:")
+        for line in request.subject.split("\n"):
+            output.remark(f"    {for_terminal(line)}".replace("\t", "\\t"))
+    return click.confirm(f"Allow {'it' if len(requests) == 1 else f'all {len(requests)}'}?", err=True)
 
 
 def _names(written: str | None) -> tuple[str, ...]:

@@ -1,8 +1,12 @@
 """The top of the command tree: names and one-line helps, so that nothing is imported that is not used."""
 
 import importlib
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import click
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 # command -> (module, help)
 _COMMANDS = {
@@ -13,7 +17,10 @@ _COMMANDS = {
     "pack": ("kitbag.cli.pack", "Turn a task into a subagent's context, inside a budget."),
     "permissions": ("kitbag.cli.permissions", "List the rules, explain a decision, try a command in the sandbox."),
     "trust": ("kitbag.cli.trust", "See what a workspace would run, and trust it."),
-    "audit": ("kitbag.cli.audit", "Read what skills can do and what is suspicious about them, without running anything."),
+    "audit": (
+        "kitbag.cli.audit",
+        "Read what skills can do and what is suspicious about them, without running anything.",
+    ),
     "lock": ("kitbag.cli.lock", "Write down what skills can do, to see what changes."),
     "config": ("kitbag.cli.config", "Read and change settings."),
     "doctor": ("kitbag.cli.doctor", "Tell everything that is wrong with your files, and how to fix it."),
@@ -26,10 +33,14 @@ Exit codes:
   2    the command line is wrong
   4    nothing has that name
   5    several things have that name
-  6    found, but it can't be used
+  6    found, but it can't be used, or it is refused
+  7    the model failed (-p)
+  9    the model's answer was empty (-p)
   10   over budget after everything that may be cut (pack)
-  13   the workspace is not trusted (pack)
-  130  interrupted
+  11   stopped at --max-turns (-p)
+  12   stopped at --max-tokens or --max-cost (-p)
+  13   the workspace is not trusted, and what was asked for needs it
+  130  interrupted; 143 ended by SIGTERM
 """
 
 
@@ -46,7 +57,61 @@ class _Lazy(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
 
-@click.group(cls=_Lazy, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+def _run_options(function: F) -> F:
+    """Of a request; in the order in which they are shown."""
+    options = (
+        click.option(
+            "-p", "--print", "prompt", is_flag=False, flag_value="-", metavar="TEXT", help="Answer this and leave."
+        ),
+        click.option("--output-format", type=click.Choice(["text", "json", "stream-json"]), default="text"),
+        click.option("--input-format", type=click.Choice(["text", "stream-json"]), default="text"),
+        click.option("--model", default="", metavar="NAME", help="provider/model, an alias, or offline."),
+        click.option("--effort", type=click.Choice(["low", "medium", "high"]), help="How long the model may think."),
+        click.option("--agent", default="", metavar="NAME", help="Be this agent."),
+        click.option("--team", default="", metavar="NAME", help="With this team's skills and agents."),
+        click.option("--persona", default="", metavar="NAME", help="As this persona."),
+        click.option(
+            "--permission-mode", default="", metavar="MODE", help="plan, default, acceptEdits, autonomous or locked."
+        ),
+        click.option("--allowed-tools", multiple=True, metavar="RULES", help="Only these, and without asking."),
+        click.option("--disallowed-tools", multiple=True, metavar="RULES", help="Never these."),
+        click.option("--trust-workspace", is_flag=True, help="Trust this workspace for this run."),
+        click.option("--append-system-prompt", "append", default="", metavar="TEXT"),
+        click.option("--dir", "dirs", multiple=True, metavar="DIR", help="Look for skills and agents here too, first."),
+        click.option("--cwd", default="", metavar="DIR", help="Work in this directory."),
+        click.option("--max-turns", type=click.IntRange(1), metavar="N"),
+        click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="For the whole session."),
+        click.option(
+            "--max-cost", type=click.FloatRange(0, min_open=True), metavar="USD", help="For the whole session."
+        ),
+        click.option(
+            "-c", "--continue", "go_on", is_flag=True, help="Go on with the newest session of this directory."
+        ),
+        click.option("-r", "--resume", default="", metavar="ID", help="Go on with this session."),
+        click.option("--fork", is_flag=True, help="Go on in a copy of it."),
+    )
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+@click.group(
+    cls=_Lazy,
+    epilog=EXIT_CODES,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
+)
+@_run_options
 @click.version_option(package_name="kitbag", message="kitbag %(version)s")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context, **options: Any) -> None:
     """Kitbag gives AI agents the right skills at the right moment, and proves it."""
+    if context.invoked_subcommand is not None:
+        return
+    if options["prompt"] is None:
+        click.echo(context.get_help())
+        return
+    from kitbag.cli.ask import ask
+
+    context.obj["json"] = options["output_format"] != "text"
+    context.exit(ask(options))

@@ -12,6 +12,7 @@ from kitbag.errors import Diagnostic, KitbagError, NotFoundError, worst_first
 from kitbag.library import index
 from kitbag.library.changes import Change, Snapshot, changes_between
 from kitbag.library.discover import Side
+from kitbag.library.left_out import check_left_out, is_of_project
 from kitbag.library.names import Item, Namespace
 from kitbag.library.scopes import PLUGIN_RANK, Kind, Places, Root, find_places, find_roots, rule_of
 from kitbag.library.skills import Skill
@@ -47,10 +48,14 @@ class Registry:
         persona: str = "",
         settings: Settings | None = None,
         use_index: bool = True,
+        leave_out_project: bool = False,
     ) -> None:
+        """`leave_out_project`: of a workspace that is not trusted nothing is seen (left_out names what that is)."""
         self.places = places or find_places()
+        self.leave_out_project = leave_out_project
+        self._used = self.places._replace(project_dirs=()) if leave_out_project else self.places
         self.extra = tuple(os.path.abspath(directory) for directory in extra)
-        self.settings = settings or load_settings(self.places.kitbag_home, self.places.project_dirs)
+        self.settings = settings or load_settings(self._used.kitbag_home, self._used.project_dirs)
         self.precedence: str = self.settings.get("precedence")
         self._use_index = use_index
         self._remembered: dict[tuple[str, str], index.Remembered] = {}
@@ -82,7 +87,8 @@ class Registry:
 
     def roots(self, kind: Kind) -> list[Root]:
         """Existing directories that may hold `kind`, best first; plugins' own are not among them."""
-        return find_roots(self.places, kind, self.precedence, self.extra)
+        found = find_roots(self._used, kind, self.precedence, self.extra)
+        return [root for root in found if not is_of_project(root, self.places)] if self.leave_out_project else found
 
     # -- loading ---------------------------------------------------------------------------------
 
@@ -237,13 +243,14 @@ class Registry:
 
     def _find_choice(self, team: str, wanted: str) -> "tuple[str, Persona | None]":
         if wanted:
-            persona = self.personas.get(f"{team}/{wanted}" if team and "/" not in wanted else wanted)
+            full = f"{team}/{wanted}" if team and "/" not in wanted else wanted
+            persona = self._meant(full, self.personas, self.personas.candidates(full))
             return persona.team or team, persona
         known = {name.casefold(): name for name in self.teams()}
         if team.casefold() not in known:
-            raise NotFoundError(
-                f"no team is called {team!r}", f"teams that exist: {', '.join(known.values()) or 'none'}"
-            )
+            check_left_out(self, team)
+            fix = f"teams that exist: {', '.join(known.values()) or 'none'}"
+            raise NotFoundError(f"no team is called {team!r}", fix)
         return known[team.casefold()], None
 
     def teams(self) -> list[str]:
@@ -277,11 +284,8 @@ class Registry:
             view = self.view()
             names: set[str] = set()
             for skill in self.skills:
-                if (
-                    skill.subagents
-                    and (verdict := judge_skill(skill, view)).model
-                    and (verdict.searchable or not skill.team)
-                ):
+                verdict = judge_skill(skill, view) if skill.subagents else None
+                if verdict and verdict.model and (verdict.searchable or not skill.team):
                     names.update(name.casefold() for name in skill.subagents)
             self._named_by_skills = frozenset(names)
         return self._named_by_skills
@@ -308,7 +312,12 @@ class Registry:
             if not verdict.searchable:
                 full = candidates[0].full_name
                 raise NotFoundError(f"no skill is called {name!r}", f"did you mean {full}? {verdict.reason}")
-        return self.skills.get(name, candidates)
+        return self._meant(name, self.skills, candidates)
+
+    def _meant(self, name: str, names: Namespace[T], candidates: list[T]) -> T:
+        if not candidates:
+            check_left_out(self, name)
+        return names.get(name, candidates)
 
     def _in_folder(self, name: str) -> list[Skill]:
         """Other tools call a skill by its folder, whatever name it gives itself."""
@@ -322,7 +331,7 @@ class Registry:
             view = self.view("agents")
             usable = [agent for agent in candidates if self.judge(agent, view).model]
             candidates = usable or candidates
-        return self.agents.get(name, candidates)
+        return self._meant(name, self.agents, candidates)
 
     # -- what is wrong ---------------------------------------------------------------------------
 
@@ -353,7 +362,7 @@ class Registry:
 
     def refresh(self) -> list[Change]:
         """Looks at the disk again: at a turn's boundary. What was never asked for is not looked at."""
-        self.settings = load_settings(self.places.kitbag_home, self.places.project_dirs)
+        self.settings = load_settings(self._used.kitbag_home, self._used.project_dirs)
         if self._skills is None:
             return []
         before = self._snapshot()

@@ -13,6 +13,7 @@ from kitbag.library.skills import Skill
 from kitbag.text.hidden import code_points, find_hidden, one_line, reveal_hidden
 
 MOST_FILES_NAMED = 40
+CLOSING = "</skill-invocation>"
 _OUR_TAG = re.compile(r"<(?=\s*/?\s*skill-invocation)", re.IGNORECASE)
 
 
@@ -26,7 +27,8 @@ class Delivery(NamedTuple):
 
 
 def deliver(skill: Skill, arguments: str = "", prepare: Callable[[str, int], str] | None = None) -> Delivery:
-    """`prepare` gets the instructions and the line they begin at, and answers what is delivered instead."""
+    """`prepare` gets the instructions and the line they begin at, and answers what is delivered instead; path
+    variables are then its business, so that none is looked for in what it puts in."""
     read = read_skill_body(skill)
     problems = list(read.problems)
     hidden = find_hidden(read.text)
@@ -34,8 +36,10 @@ def deliver(skill: Skill, arguments: str = "", prepare: Callable[[str, int], str
         line = read.first_line + read.text.count("\n", 0, hidden[0][0])
         what = f"hidden characters in the body, shown as [U+...]: {code_points(hidden)}"
         problems.append(Diagnostic("warning", "hidden-characters", skill.path, line, what, "remove them"))
-    body = replace_path_variables(reveal_hidden(read.text), skill)
-    if prepare is not None and body:
+    body = reveal_hidden(read.text)
+    if prepare is None:
+        body = replace_path_variables(body, skill)
+    elif body:
         body = reveal_hidden(prepare(body, read.first_line))
     resources, more = list_resources(skill)
     header = [f"Skill directory: {_path(skill.directory)}"]
@@ -46,16 +50,21 @@ def deliver(skill: Skill, arguments: str = "", prepare: Callable[[str, int], str
     if more:
         header.append(f"(The skill has more than {len(resources)} files; list its directory to see the others.)")
     inside = _OUR_TAG.sub("&lt;", "\n".join([*header, "", body]))
-    text = f'<skill-invocation name="{_attribute(skill.full_name)}">\n{inside}\n</skill-invocation>'
+    text = f'<skill-invocation name="{_attribute(skill.full_name)}">\n{inside}\n{CLOSING}'
     return Delivery(text, body, tuple(resources), tuple(problems))
+
+
+def path_variables(skill: Skill) -> dict[str, str]:
+    variables = {"SKILL_ROOT": _path(skill.directory), "CLAUDE_SKILL_DIR": _path(skill.directory)}
+    if skill.root.plugin_path:
+        variables["CLAUDE_PLUGIN_ROOT"] = _path(skill.root.plugin_path)
+    return variables
 
 
 def replace_path_variables(text: str, skill: Skill) -> str:
     """Also inside code fences: they are where a command names its script."""
-    for name in ("SKILL_ROOT", "CLAUDE_SKILL_DIR"):
-        text = text.replace(f"${{{name}}}", _path(skill.directory))
-    if skill.root.plugin_path:
-        text = text.replace("${CLAUDE_PLUGIN_ROOT}", _path(skill.root.plugin_path))
+    for name, path in path_variables(skill).items():
+        text = text.replace(f"${{{name}}}", path)
     return text
 
 

@@ -13,7 +13,6 @@ from kitbag.errors import Diagnostic, InvalidError, UsageError
 from kitbag.ledger import Entry, Ledger, kept
 from kitbag.library.agents import Agent
 from kitbag.library.registry import Registry
-from kitbag.library.scopes import Scope
 from kitbag.library.skill_files import Details, list_resources
 from kitbag.library.skills import Skill
 from kitbag.packing.delivery import replace_path_variables
@@ -21,7 +20,8 @@ from kitbag.packing.dispatch import Dispatch, Selected, check_model, select_skil
 from kitbag.packing.fit import MINIMAL_LINES, Budgets, OverBudgetError, Part, SkillPiece, fit, token_count
 from kitbag.packing.output_contract import OutputContract, OutputKind, contract_for
 from kitbag.packing.preload import Preloads, preload
-from kitbag.packing.references import DefaultPolicy, Limits, Policy, Source, resolve
+from kitbag.packing.references import Ask, Decision, Limits, Policy, Prepared, Request, Source, finish, prepare, settle
+from kitbag.packing.rights import Rights
 from kitbag.packing.strategy import Choice, Strategy, choose_strategy
 from kitbag.packing.tasks_in import Task, TaskSource, load_task
 from kitbag.settings import Settings
@@ -101,11 +101,13 @@ class Packer:
         counter: TokenCounter | None = None,
         limits: Limits | None = None,
         progress: Callable[[str, float], None] | None = None,
+        ask: Ask | None = None,
     ) -> None:
         self.registry = registry
         self.budgets = budgets or budgets_of(registry.settings)
         self.counter = counter or token_counter()
-        self.policy = policy or default_policy(registry)
+        self.policy = policy or Rights(registry.places, registry.settings)
+        self.ask = ask
         self.limits = limits or Limits()
         self.progress = progress
         self.dispatch = Dispatch(registry)
@@ -114,6 +116,7 @@ class Packer:
         self.uses = 0
         self._largest = ""
         """What to tell about the last text that was resolved, if it turns out to be too long."""
+        self._answered: set[Request] = set()
         self._texts: dict[str, _SkillText] = {}
         self._references: dict[str, tuple[list[tuple[str, str]], list[Diagnostic]]] = {}
 
@@ -131,7 +134,12 @@ class Packer:
         count = self.counter.count
         protocol = kept("protocol", "builtin/protocol.md", _protocol(), count, "built-in")
         values = {**self.registry.settings.values(), **task.values, **options.values}
-        task_entry = self._task_entry(task, values, warnings)
+        preloads = self._preloads(options, budgets.skills, warnings)
+        selected, found = select_skills(task, self.dispatch, options.skills)
+        already = {skill.full_name for skill in preloads.skills}
+        skills = [one.skill for one in selected if one.skill.full_name not in already]
+        described, *bodies = self._prepared(task, skills, values)
+        task_entry = self._task_entry(task, described, warnings)
         contract = contract_for(task.id, options.output, time.strftime("%Y-%m-%d"))
         output = kept(
             "output", f"output requirements: {options.output}", contract.render().rstrip() + "\n", count, "built-in"
@@ -142,17 +150,13 @@ class Packer:
         ):
             if entry.tokens > limit:
                 raise OverBudgetError(name, entry.tokens, limit, self._largest if name == "task" else "")
-        preloads = self._preloads(options, budgets.skills, warnings)
-        selected, found = select_skills(task, self.dispatch, options.skills)
         warnings += found
         available = budgets.total if options.available is None else options.available
         overhead = budgets.protocol + budgets.task
         choice = choose_strategy(task, len(selected), available, options.used, overhead, options.strategy)
-        already = {skill.full_name for skill in preloads.skills}
         pieces = [
-            self._piece(one.skill, choice.strategy, values, warnings, options.model)
-            for one in selected
-            if one.skill.full_name not in already
+            self._piece(skill, body, choice.strategy, values, warnings, options.model)
+            for skill, body in zip(skills, bodies, strict=True)
         ]
         heading = kept("skills", "assembly", "## Skill Context\n\n", count, "built-in")
         others = protocol.tokens + heading.tokens + task_entry.tokens + output.tokens + preloads.tokens
@@ -185,7 +189,25 @@ class Packer:
         warnings += preloads.warnings
         return preloads
 
-    def _task_entry(self, task: Task, values: Mapping[str, str], warnings: list[Diagnostic]) -> Entry:
+    def _prepared(self, task: Task, skills: list[Skill], values: Mapping[str, str]) -> list[Prepared]:
+        """The task's text and the skills', everything in them settled at once: before any of them reads or runs."""
+        places = self.registry.places
+        line = task.description_line or 1
+        sources = [Source(task.description, task.source, "project", places.cwd, places.project, line)]
+        for skill in skills:
+            text, root = self._text(skill), skill.root.plugin_path or places.project
+            sources.append(Source(text.body, skill.path, skill.root.scope, skill.directory, root, text.body_line))
+        prepared = [prepare(source, values, self.policy, self.limits) for source in sources]
+        requests = [self._known(request) for one in prepared for request in one.plan.requests]
+        settle(requests, self.ask)
+        self._answered.update(request for request in requests if request.decision.verdict == "ask")
+        return prepared
+
+    def _known(self, request: Request) -> Request:
+        """What was answered for one child of an epic is not asked again for the next."""
+        return request._replace(decision=Decision("allow")) if request in self._answered else request
+
+    def _task_entry(self, task: Task, prepared: Prepared, warnings: list[Diagnostic]) -> Entry:
         lines = [f"- ID: {task.id}", f"- Title: {task.title}" if task.title else ""]
         for label, value in (
             ("Type", task.type), ("Size", task.size), ("Complexity", task.complexity),
@@ -194,37 +216,41 @@ class Packer:
         ):  # fmt: skip
             lines.append(f"- {label}: {value}" if value else "")
         about = "\n".join(line for line in lines if line)
-        description = self._resolved(task.description, task.source, "project", task.description_line, values, warnings)
+        description = self._resolved(prepared, warnings)
         text = f"## Task\n\n{about}\n\n" + (f"{description.strip()}\n\n" if description.strip() else "")
         return kept("task", task.source, text, self.counter.count, "project")
 
-    def _resolved(
-        self, text: str, path: str, scope: Scope, line: int, values: Mapping[str, str], warnings: list[Diagnostic],
-        base: str = "", root: str = "",
-    ) -> str:  # fmt: skip
-        places = self.registry.places
-        source = Source(text, path, scope, base or places.cwd, root or places.project, line or 1)
-        done = resolve(source, values, self.policy, self.limits, workspace=places.cwd, progress=self.progress)
+    def _resolved(self, prepared: Prepared, warnings: list[Diagnostic]) -> str:
+        source = prepared.source
+        done = finish(
+            prepared, self.limits, self.policy.run, workspace=self.registry.places.cwd, progress=self.progress
+        )
         warnings += done.warnings
         largest = max(done.insertions, key=lambda one: one.length, default=None)
         self._largest = ""
         if largest is not None and largest.length > 2000:
-            at = source.first_line + text.count("\n", 0, largest.offset)
+            at = source.first_line + source.text.count("\n", 0, largest.offset)
             size = f"{largest.bytes:,} bytes"
-            self._largest = f"the largest part is {largest.origin} ({size}), named near {path}:{at}; name less"
+            self._largest = f"the largest part is {largest.origin} ({size}), named near {source.path}:{at}; name less"
         return done.text
 
     def _piece(
-        self, skill: Skill, strategy: Strategy, values: Mapping[str, str], warnings: list[Diagnostic], model: str
+        self,
+        skill: Skill,
+        prepared: Prepared,
+        strategy: Strategy,
+        values: Mapping[str, str],
+        warnings: list[Diagnostic],
+        model: str,
     ) -> SkillPiece:
+        self.uses += 1
         details = self.dispatch.details(skill)
         warnings += check_model(skill, details, model)
         self._check_inputs(skill, values, warnings)
-        text = self._text(skill, warnings)
+        text = self._text(skill)
+        warnings += text.problems
         count = self.counter.count
-        scope, line, root = skill.root.scope, text.body_line, skill.root.plugin_path
-        body = self._resolved(text.body, skill.path, scope, line, values, warnings, base=skill.directory, root=root)
-        body = replace_path_variables(body, skill)
+        body = replace_path_variables(self._resolved(prepared, warnings), skill)
         version = details.version or (entry.version if (entry := self.registry.manifest_entry(skill)) else "")
         title = f"### {skill.full_name} (v{version})" if version else f"### {skill.full_name}"
         piece = SkillPiece(skill, title, text.head, body, count, self._cap(skill, details))
@@ -253,12 +279,10 @@ class Packer:
                 what = f"the input {name} of {skill.full_name} has no value"
                 warnings.append(Diagnostic("warning", "missing-input", skill.path, 0, what, f"give --var {name}=..."))
 
-    def _text(self, skill: Skill, warnings: list[Diagnostic]) -> _SkillText:
-        self.uses += 1
+    def _text(self, skill: Skill) -> _SkillText:
         found = self._texts.get(skill.path)
         if found is None:
             found = self._texts[skill.path] = self._read(skill)
-        warnings += found.problems
         return found
 
     def _read(self, skill: Skill) -> _SkillText:
@@ -328,10 +352,6 @@ def budgets_for(budgets: Budgets, agent: Agent | None, call: Mapping[str, int]) 
         known = ", ".join(Budgets._fields)
         raise UsageError(f"there is no budget {', '.join(sorted(unknown))}", f"budgets: {known}")
     return budgets._replace(**call)
-
-
-def default_policy(registry: Registry) -> DefaultPolicy:
-    return DefaultPolicy(read_roots=(registry.places.project,))
 
 
 def pack(task: str, *, cwd: str | None = None, registry: Registry | None = None, **options: Any) -> Payload:

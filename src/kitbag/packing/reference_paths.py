@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from kitbag.packing.reference_policy import Source
-from kitbag.packing.reference_syntax import is_pattern
 from kitbag.text.hidden import one_line, reveal_hidden
+from kitbag.text.reference_syntax import is_pattern
 from kitbag.text.source import Problem, SourceError, decode, open_regular, os_problem
 
 MOST_ALTERNATIVES: Final = 64

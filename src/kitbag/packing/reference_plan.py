@@ -23,8 +23,8 @@ from kitbag.packing.reference_paths import (
     with_resolved,
 )
 from kitbag.packing.reference_policy import Decision, Policy, Request, Source
-from kitbag.packing.reference_syntax import Token, is_pattern
 from kitbag.packing.shell_words import fill_command
+from kitbag.text.reference_syntax import Token, is_pattern
 
 _WORST_FIRST = ("deny", "untrusted", "ask", "allow")
 

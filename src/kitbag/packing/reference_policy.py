@@ -1,31 +1,19 @@
-"""Who may read, run or learn what: the questions that resolving references asks, and the answers until
-permissions exist. Rights follow the scope of the file that contains the token (CONTRACT §7).
+"""The questions that resolving references asks before it reads or runs anything, and what becomes of the answers.
 
-    RefusedError            6   policy says no
+    RefusedError            6   policy says no, or nobody could be asked
     └── UntrustedError     13   policy would say yes to a workspace that is trusted
-Used by references and by whoever packs.
+Used by references and by whoever packs; `rights` is the policy that answers by trust and permissions.
 """
 
-import os
-import re
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from kitbag.errors import KitbagError
 from kitbag.library.scopes import Scope
-from kitbag.permissions.environment import looks_secret
-from kitbag.permissions.model import is_inside
+from kitbag.permissions.command_runner import Command, Ran, Tick
 from kitbag.text.hidden import for_terminal
 
 Verdict = Literal["allow", "ask", "deny", "untrusted"]
-
-_SYSTEM_PLACES: Final = ("/proc/", "/sys/", "/dev/")
-_PRIVATE_PARTS: Final = frozenset((".git", ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".password-store"))
-_PRIVATE_FILE = re.compile(
-    r"\.env(?!\.(?:example|sample|template|dist)$)(?:\..*)?|\.(?:netrc|npmrc|pypirc|pgpass|git-credentials|htpasswd)"
-    r"|id_(?:rsa|dsa|ecdsa|ed25519).*|.*\.(?:pem|key|p12|pfx|kdbx|keystore)",
-    re.DOTALL,
-)
 
 
 class Source(NamedTuple):
@@ -70,11 +58,16 @@ class Policy(Protocol):
 
     def command(self, text: str, source: Source) -> Decision: ...
 
+    def run(self, command: Command, tick: Tick | None, /) -> Ran:
+        """Runs what it allowed, in what it allowed it for."""
+        ...
+
 
 Ask = Callable[[tuple[Request, ...]], bool]
 """Shown everything that needs an answer, at once; True allows all of it."""
 
 
+TRUST_FIX = "`kitbag trust` shows what the workspace would run, and asks; --trust-workspace trusts it for this run"
 _MOST_SHOWN = 20
 
 
@@ -107,89 +100,35 @@ def settle(requests: Sequence[Request], ask: Ask | None) -> None:
         # What trust would not change is said first.
         refused.sort(key=lambda request: request.decision.verdict)
         if refused[0].decision.verdict == "untrusted":
-            raise UntrustedError(
-                tuple(refused), "read that file, then allow it with --allow-commands or --allow-env NAME"
-            )
-        fix = "remove it; if it is only an example, put it in backticks or write a backslash first"
+            raise UntrustedError(tuple(refused), TRUST_FIX)
+        fix = (
+            "remove it, or the rule that denies it; if it is only an example, put it in backticks or a backslash first"
+        )
         raise RefusedError(tuple(refused), fix)
     asked = tuple(request for request in requests if request.decision.verdict == "ask")
     if not asked:
         return
     if ask is None:
-        raise RefusedError(_because(asked, "it needs an answer and nobody can be asked"), "allow it with a rule")
+        raise RefusedError(_unanswered(asked), _how_to_allow(asked))
     if not ask(asked):
-        raise RefusedError(_because(asked, "the answer was no"), "")
+        no = Decision("deny", "the answer was no")
+        raise RefusedError(tuple(request._replace(decision=no) for request in asked), "")
 
 
-def _because(requests: tuple[Request, ...], reason: str) -> tuple[Request, ...]:
-    return tuple(request._replace(decision=Decision("deny", reason)) for request in requests)
+def _unanswered(requests: tuple[Request, ...]) -> tuple[Request, ...]:
+    return tuple(
+        request._replace(decision=Decision("deny", f"{why}nobody can be asked"))
+        for request in requests
+        for why in [f"{request.decision.reason}, and " if request.decision.reason else "it needs an answer and "]
+    )
 
 
-class DefaultPolicy(NamedTuple):
-    """Commands and environment only as the command line allows; files only inside the roots."""
-
-    allow_commands: bool = False
-    allow_environment: frozenset[str] = frozenset()
-    read_roots: tuple[str, ...] = ()
-    """Readable besides a source's own root; not for plugins."""
-
-    def read(self, path: str, source: Source) -> Decision:
-        """By the words of the path alone: where links lead elsewhere it is asked again with where they lead."""
-        place = os.path.normpath(path)
-        root = next((root for one in self._roots(source) if (root := _root_of(place, one))), None)
-        if reason := _private(place, root):
-            return Decision("deny", reason)
-        if root is None:
-            where = "the plugin's directory" if source.scope == "plugin" else "the workspace"
-            return Decision("deny", f"it is outside {where}")
-        return Decision("allow")
-
-    def _roots(self, source: Source) -> tuple[str, ...]:
-        if source.scope == "plugin":
-            return (source.root,)
-        if source.scope == "project":  # a link to a folder elsewhere must not open that folder
-            return (source.root, *self.read_roots)
-        return (source.root, source.base, *self.read_roots)
-
-    def environment(self, name: str, source: Source) -> Decision:
-        if source.scope == "plugin":
-            return Decision("deny", "a plugin's text may not read the environment")
-        if looks_secret(name):
-            return Decision("deny", "its name looks like a secret's")
-        if name in self.allow_environment:
-            return Decision("allow")
-        return _not_allowed(source, "environment variables are read only when they are allowed by name")
-
-    def command(self, text: str, source: Source) -> Decision:
-        if source.scope == "plugin":
-            return Decision("deny", "a plugin's text may not run commands")
-        if self.allow_commands:
-            return Decision("allow")
-        return _not_allowed(source, "commands run only when they are allowed")
-
-
-def _root_of(real: str, root: str) -> str:
-    """The root, resolved, when the resolved path is inside it. What begins a resolved path is resolved itself."""
-    if root.startswith(os.sep) and is_inside(real, root):
-        return root
-    resolved = os.path.realpath(root)
-    return resolved if is_inside(real, resolved) else ""
-
-
-def _not_allowed(source: Source, reason: str) -> Decision:
-    if source.scope == "project":
-        return Decision("untrusted", f"{reason}, and the workspace is not trusted")
-    return Decision("deny", reason)
-
-
-def _private(path: str, root: str | None) -> str:
-    """Why nobody may read it, inside the roots or not; empty when nothing speaks against it."""
-    if f"{path}/".startswith(_SYSTEM_PLACES) and not is_inside(path, "/dev/shm"):  # noqa: S108
-        return "it is a device or belongs to the system's insides"
-    below = path[len(root) :] if root is not None and is_inside(path, root) else path
-    parts = below.casefold().split(os.sep)
-    if not _PRIVATE_PARTS.isdisjoint(parts):
-        return "that folder holds secrets or a repository's insides"
-    if _PRIVATE_FILE.fullmatch(parts[-1]):
-        return "such files hold secrets"
-    return ""
+def _how_to_allow(requests: tuple[Request, ...]) -> str:
+    """What to add to the command line, for the kinds of things that are open."""
+    kinds = {request.kind for request in requests}
+    ways = [
+        "a command with --allow-commands or a rule such as --allow 'Bash(git log:*)'" if "command" in kinds else "",
+        "a variable with --allow-env NAME" if "environment" in kinds else "",
+        "a file with a rule such as --allow 'Read(./docs/**)'" if "file" in kinds else "",
+    ]
+    return f"allow {', '.join(way for way in ways if way)}"

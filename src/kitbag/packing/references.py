@@ -13,28 +13,31 @@ from typing import Literal, NamedTuple, assert_never
 
 from kitbag.errors import Diagnostic, InvalidError
 from kitbag.packing.reference_paths import Target, read_target
-from kitbag.packing.reference_plan import Insert, Keep, Leave, Limits, LookUp, Read, Run, Step, Unescape, diagnose, plan
-from kitbag.packing.reference_policy import (
-    Ask,
-    Decision,
-    DefaultPolicy,
-    Policy,
-    RefusedError,
-    Request,
-    Source,
-    UntrustedError,
-    settle,
+from kitbag.packing.reference_plan import (
+    Insert,
+    Keep,
+    Leave,
+    Limits,
+    LookUp,
+    Plan,
+    Read,
+    Run,
+    Step,
+    Unescape,
+    diagnose,
+    plan,
 )
-from kitbag.packing.reference_syntax import Token, find_tokens
+from kitbag.packing.reference_policy import Ask, Decision, Policy, RefusedError, Request, Source, UntrustedError, settle
 from kitbag.packing.shell_words import is_answer
 from kitbag.permissions.command_runner import Command, Ran, Runner, run_command
 from kitbag.permissions.environment import scrubbed
 from kitbag.text.hidden import code_points, find_hidden, reveal_hidden
+from kitbag.text.reference_syntax import Token, find_tokens
 from kitbag.text.source import Problem, SourceError
 
 __all__ = [
-    "Ask", "CommandFailedError", "Counts", "Decision", "DefaultPolicy", "Insertion", "Limits", "Policy", "Progress",
-    "RefusedError", "Request", "Resolved", "Source", "UntrustedError", "resolve",
+    "Ask", "CommandFailedError", "Counts", "Decision", "Insertion", "Limits", "Policy", "Prepared", "Progress",
+    "RefusedError", "Request", "Resolved", "Source", "UntrustedError", "finish", "prepare", "resolve", "settle",
 ]  # fmt: skip
 
 Kind = Literal["file", "variable", "environment", "command", "marker"]
@@ -78,6 +81,43 @@ class CommandFailedError(InvalidError):
     """With `strict`: a command failed, was stopped or could not run."""
 
 
+class Prepared(NamedTuple):
+    """A text of which is known what it wants; nothing of that has been done."""
+
+    source: Source
+    plan: Plan
+    notes: list[Diagnostic]
+
+
+def prepare(source: Source, values: Mapping[str, str], policy: Policy, limits: Limits) -> Prepared:
+    """What the text wants, and policy's answers: `settle` them, then `finish`. Reads and runs nothing."""
+    found = find_tokens(source.text)
+    planned = plan(found.tokens, source, values, policy, limits)
+    return Prepared(source, planned, [_diagnostic(source, note) for note in found.notes])
+
+
+def finish(
+    prepared: Prepared,
+    limits: Limits,
+    runner: Runner,
+    *,
+    workspace: str = "",
+    environment: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
+    strict: bool = False,
+) -> Resolved:
+    """Does what was planned. Everything it wants must have been settled."""
+    source, planned, notes = prepared
+    if not planned.steps:
+        return Resolved(source.text, (), tuple(notes), Counts(0, 0, 0, 0, 0))
+    work = _Work(source, limits, os.environ if environment is None else environment, workspace or source.root)
+    work.warnings += notes + planned.warnings
+    work.progress, work.runner, work.strict = progress, runner, strict
+    if strict:
+        work.demand_all_commands(planned.steps)
+    return work.do(planned.steps)
+
+
 def resolve(
     source: Source,
     values: Mapping[str, str],
@@ -88,25 +128,25 @@ def resolve(
     environment: Mapping[str, str] | None = None,
     ask: Ask | None = None,
     progress: Progress | None = None,
-    runner: Runner = run_command,
+    runner: Runner | None = None,
     strict: bool = False,
 ) -> Resolved:
     """Raises RefusedError (6) or UntrustedError (13) before anything was read or run.
 
-    `workspace` is where commands run, else the source's root. `strict` raises CommandFailedError (6).
+    `workspace` is where commands run, else the source's root. `strict` raises CommandFailedError (6). `runner` takes
+    the place of the policy's own.
     """
-    found = find_tokens(source.text)
-    notes = [_diagnostic(source, note) for note in found.notes]
-    if not found.tokens:
-        return Resolved(source.text, (), tuple(notes), Counts(0, 0, 0, 0, 0))
-    planned = plan(found.tokens, source, values, policy, limits)
-    settle(planned.requests, ask)
-    work = _Work(source, limits, os.environ if environment is None else environment, workspace or source.root)
-    work.warnings += notes + planned.warnings
-    work.progress, work.runner, work.strict = progress, runner, strict
-    if strict:
-        work.demand_all_commands(planned.steps)
-    return work.do(planned.steps)
+    prepared = prepare(source, values, policy, limits)
+    settle(prepared.plan.requests, ask)
+    return finish(
+        prepared,
+        limits,
+        runner or policy.run,
+        workspace=workspace,
+        environment=environment,
+        progress=progress,
+        strict=strict,
+    )
 
 
 def _diagnostic(source: Source, note: Problem) -> Diagnostic:
@@ -273,6 +313,8 @@ class _Work:
         if marker:
             self._mark(command, f"{marker}\n" if text else marker)
         self._insert(token, "command", command, text, ran.cut)
+        for note in ran.notes:
+            self._warn(token, "sandbox", note, "`kitbag permissions run` shows what a command may do there")
         if ran.cut:
             self._warn(token, "limit", f"{ran.cut} bytes of a command's output are left out", "print less")
             self._mark(command, f"{_line_break(text)}[truncated: {ran.cut} more bytes of output]")

@@ -1,27 +1,32 @@
 """The skills of one conversation: delivered once, with a receipt for every further asking, dropped when asked.
 
-Used by the Skill tool, by `/name`, by compaction, over MCP, and by SkillRegistry. Commands and arguments in a skill are
-the business of `Prepare`, which asks policy; without one they stay the text they are.
+Used by the Skill tool, by `/name`, by compaction, over MCP, and by SkillRegistry. Commands in a skill are the business
+of a `Prepare` that asks policy (prepare.RunsCommands); without one they stay the text they are.
 """
 
 import hashlib
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
-from kitbag.errors import Diagnostic, InvalidError, NotFoundError
+from kitbag.errors import Diagnostic, InvalidError, KitbagError, NotFoundError
+from kitbag.library.names import key_of, slug
 from kitbag.library.registry import Registry
 from kitbag.library.skill_files import read_details
 from kitbag.library.skills import Skill, string_list
-from kitbag.packing.delivery import Delivery, deliver
-from kitbag.packing.substitutions import Given
+from kitbag.library.visibility import Verdict
+from kitbag.packing.delivery import Delivery, deliver, path_variables
+from kitbag.packing.receipts import shortened, what_is_new
+from kitbag.packing.substitutions import Given, Substitution
 from kitbag.text.tokens import estimate_tokens
-from kitbag.text.truncate import truncate_lines
+from kitbag.text.truncate import MARKER
 
 By = Literal["model", "user", "preload"]
 Prepare = Callable[[Skill, str, int, Given], tuple[str, tuple[Diagnostic, ...]]]
-"""The body with commands run and arguments in place: (skill, body, its first line, arguments) -> (text, warnings)."""
+"""(skill, its instructions, the line they begin at, arguments) -> (what is delivered instead, warnings)."""
+_WHO: dict[By, str] = {"model": "a model", "user": "a person", "preload": "an agent's `skills:`"}
 
 
 class Delivered(NamedTuple):
@@ -33,6 +38,8 @@ class Delivered(NamedTuple):
     problems: tuple[Diagnostic, ...] = ()
     loaded: "Loaded | None" = None
     """What is loaded now because of it; None for a receipt, and for what lives only one turn."""
+    whole: Delivery | None = None
+    """All of the skill as it is now."""
 
 
 class Loaded(NamedTuple):
@@ -43,34 +50,48 @@ class Loaded(NamedTuple):
     digest: str
     arguments: str
     text: str
-    """The whole block, as it was last delivered."""
+    """The block as the conversation holds it."""
 
 
 class SessionSkills:
+    """Calls may come from several threads; each skill is delivered to one of them."""
+
     def __init__(
         self, library: Registry, prepare: Prepare | None = None, clock: Callable[[], float] = time.time
     ) -> None:
         self.library = library
-        self._prepare = prepare
+        self._prepare = prepare or _without_commands
         self._clock = clock
         self._loaded: dict[str, Loaded] = {}
+        """The one that was asked for last stands last."""
+        self._lock = threading.RLock()
 
     def load(self, name: str, arguments: str = "", by: By = "model") -> Delivered:
-        """Raises NotFoundError or AmbiguousError for the name, InvalidError for a skill that is closed or broken."""
-        skill = self.find(name, by)
-        delivery = self._deliver(skill, arguments)
-        known = self._loaded.get(skill.full_name)
+        """Raises NotFoundError or AmbiguousError for the name, InvalidError for a skill that is closed or broken, and
+        what its commands end in."""
+        with self._lock:
+            skill = self.find(name, by)
+        delivery = self._deliver(skill, arguments)  # commands take their time: others may load meanwhile
+        with self._lock:
+            return self._record(skill.full_name, delivery, arguments, by)
+
+    def _record(self, name: str, delivery: Delivery, arguments: str, by: By) -> Delivered:
+        known = self._loaded.pop(name, None)
         digest = _digest(delivery.text)
-        if by == "user":  # for one turn: it is not kept, and what is kept stays
-            return Delivered(skill.full_name, delivery.text, _tokens(delivery.text), digest, delivery.problems)
         if known is not None and known.digest == digest:
-            text = f"The skill {skill.full_name} is loaded already ({known.tokens} tokens, {known.at}), unchanged."
-            return Delivered(skill.full_name, text, _tokens(text), digest, delivery.problems)
-        text = delivery.text if known is None else _what_is_new(skill.full_name, known, delivery.text, arguments)
-        self._loaded.pop(skill.full_name, None)  # so that the newest stands last
-        loaded = Loaded(skill.full_name, _tokens(delivery.text), self._now(), by, digest, arguments, delivery.text)
-        self._loaded[skill.full_name] = loaded
-        return Delivered(skill.full_name, text, _tokens(text), digest, delivery.problems, loaded)
+            self._loaded[name] = known
+            text = f"The skill {name} is loaded already ({known.tokens} tokens, {known.at}), unchanged: follow it."
+            return _delivered(name, text, digest, delivery)
+        if by == "user":  # for one turn: it is not kept, and what is kept stays
+            if known is not None:
+                self._loaded[name] = known
+            return _delivered(name, delivery.text, digest, delivery)
+        text = delivery.text
+        if known is not None:
+            text = what_is_new(name, _why_again(known, arguments), known.text, delivery.text)
+        tokens = estimate_tokens(delivery.text)
+        loaded = self._loaded[name] = Loaded(name, tokens, self._now(), by, digest, arguments, delivery.text)
+        return _delivered(name, text, digest, delivery)._replace(loaded=loaded)
 
     def find(self, name: str, by: By = "model") -> Skill:
         """A skill that whoever asks may load. Only such ones are suggested for a name that is unknown."""
@@ -79,13 +100,12 @@ class SessionSkills:
         except NotFoundError as error:
             skills, view = self.library.skills, self.library.view()
             close = [skills.get(other) for other in skills.close(name, 20)]
-            names = [skill.full_name for skill in close if self.library.judge(skill, view).model][:5]
+            names = [skill.full_name for skill in close if _may(self.library.judge(skill, view), by)][:5]
             hint = f"did you mean {', '.join(names)}?" if names else "use a name from the catalog, or search"
             raise NotFoundError(error.problem, hint) from None
         verdict = self.library.judge(skill)
-        if not (verdict.user if by == "user" else verdict.model):
-            who = "a person" if by == "user" else "a model"
-            raise InvalidError(f"{skill.full_name!r} can't be loaded by {who}: {verdict.reason}")
+        if not _may(verdict, by):
+            raise InvalidError(f"{skill.full_name!r} can't be loaded by {_WHO[by]}: {verdict.reason}")
         return skill
 
     def _deliver(self, skill: Skill, arguments: str) -> Delivery:
@@ -94,8 +114,6 @@ class SessionSkills:
         notes: list[Diagnostic] = []
 
         def prepared(body: str, first_line: int) -> str:
-            if self._prepare is None:
-                return body
             text, warnings = self._prepare(skill, body, first_line, given)
             notes.extend(warnings)
             return text
@@ -109,66 +127,91 @@ class SessionSkills:
 
     def unload(self, name: str) -> str | None:
         """The full name of what was dropped; None when it was not loaded."""
-        found = self.loaded_name(name)
-        if found is not None:
-            del self._loaded[found]
-        return found
+        with self._lock:
+            found = self.loaded_name(name)
+            if found is not None:
+                del self._loaded[found]
+            return found
 
     def loaded_name(self, name: str) -> str | None:
         """What was loaded under that name, also when its file is gone since."""
-        wanted = name.strip().lower()
-        for full in self._loaded:
-            if full.lower() == wanted:
-                return full
-        ends = [full for full in self._loaded if full.lower().endswith(f":{wanted}")]
-        return ends[0] if len(ends) == 1 else None
+        with self._lock:
+            wanted = key_of(name)
+            for full in self._loaded:
+                if key_of(full) == wanted:
+                    return full
+            try:
+                found = self.library.find_skill(name).full_name
+            except KitbagError:
+                short = slug(name)
+                ends = [full for full in self._loaded if short and slug(_last_part(full)) == short]
+                return ends[0] if len(ends) == 1 else None
+            return found if found in self._loaded else None
 
     def loaded(self) -> list[Loaded]:
-        """The oldest first."""
-        return list(self._loaded.values())
+        """The one that was asked for last stands last."""
+        with self._lock:
+            return list(self._loaded.values())
 
     def restore(self, loaded: Iterable[Loaded]) -> None:
-        """What a resumed conversation already holds."""
-        self._loaded = {one.name: one for one in loaded}
+        """What a resumed conversation already holds, in the order of its times."""
+        ordered = sorted(loaded, key=lambda one: one.at)
+        with self._lock:
+            self._loaded = {one.name: one for one in ordered}
 
     def reattachment(self, each: int = 5_000, altogether: int = 25_000) -> list[Delivered]:
-        """After compaction: the most recent first, each cut to its limit, as many as fit."""
+        """After compaction: the most recent first, each cut to its limit. What does not fit is no longer loaded, and
+        a line says so; what was cut counts as loaded with the text it has now, so that loading it again brings the
+        rest. `loaded` of each is what the conversation holds from here on."""
         attached: list[Delivered] = []
         left = altogether
-        for one in reversed(self.loaded()):
-            cut = truncate_lines(one.text, min(each, left), estimate_tokens)
-            if not cut.text:
-                break
-            left -= cut.tokens
-            attached.append(Delivered(one.name, cut.text, cut.tokens, one.digest))
+        with self._lock:
+            kept: dict[str, Loaded] = {}
+            for one in reversed(self._loaded.values()):
+                text = shortened(one.text, min(each, left))
+                if not text:
+                    note = (
+                        f"[The skill {one.name} was loaded and is not any more, to make room: load it again if needed.]"
+                    )
+                    attached.append(Delivered(one.name, note, estimate_tokens(note), one.digest))
+                    continue
+                tokens = estimate_tokens(text)
+                left -= tokens
+                if text != one.text:
+                    one = one._replace(text=text, tokens=tokens, digest=_digest(text))
+                kept[one.name] = one
+                attached.append(Delivered(one.name, text, tokens, one.digest, loaded=one))
+            self._loaded = dict(reversed(kept.items()))
         return attached
 
     def _now(self) -> str:
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._clock()))
 
 
+def _without_commands(skill: Skill, body: str, first_line: int, given: Given) -> tuple[str, tuple[Diagnostic, ...]]:
+    del first_line
+    substitution = Substitution(given, body, path_variables(skill))
+    return substitution.with_rest(substitution.in_text(body)), ()
+
+
+def _delivered(name: str, text: str, digest: str, whole: Delivery) -> Delivered:
+    return Delivered(name, text, estimate_tokens(text), digest, whole.problems, whole=whole)
+
+
+def _why_again(known: Loaded, arguments: str) -> str:
+    if MARKER in known.text:
+        return "only a part of it was here"
+    return "the arguments are others" if arguments != known.arguments else "its text is another by now"
+
+
+def _may(verdict: Verdict, by: By) -> bool:
+    return verdict.user if by == "user" else verdict.preload if by == "preload" else verdict.model
+
+
+def _last_part(name: str) -> str:
+    """`commit` of `git:commit` and of `team/commit`."""
+    return name.replace("/", ":").rpartition(":")[2]
+
+
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
-
-
-def _tokens(text: str) -> int:
-    return estimate_tokens(text)
-
-
-def _what_is_new(name: str, known: Loaded, text: str, arguments: str) -> str:
-    """Only the lines that the conversation does not have yet, unless most of it is new."""
-    import difflib
-
-    old, new = known.text.splitlines(), text.splitlines()
-    changed = [
-        line
-        for tag, _, _, start, end in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
-        if tag in ("replace", "insert")
-        for line in new[start:end]
-    ]
-    gone = len(old) > len(new) and not changed
-    if len("\n".join(changed)) * 2 > len(text) or gone:
-        return text
-    why = "other arguments" if arguments != known.arguments else "its file changed"
-    inside = "\n".join(changed)
-    return f"The skill {name} is loaded already; {why}. The lines that are new:\n{inside}"

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from kitbag.packing.reference_syntax import NAME
+from kitbag.text.reference_syntax import NAME
 
 _VALUE = rf"(?<![{{$])\{{\{{ *(?P<name>{NAME}) *\}}\}}(?!\}})"
 _PIECES: Final = {

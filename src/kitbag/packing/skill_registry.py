@@ -5,19 +5,17 @@ an agent program, and by the interfaces.
 """
 
 import os
-import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from kitbag.errors import Diagnostic, InvalidError, KitbagError, NotFoundError
+from kitbag.errors import Diagnostic, InvalidError, KitbagError
 from kitbag.library.changes import Change
-from kitbag.library.names import key_of
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places, find_places
 from kitbag.library.skill_files import Details, read_details
 from kitbag.library.skills import Skill
 from kitbag.packing.catalog import DEFAULT_WINDOW, Catalog, Format, budget_of, render_agents, render_skills
-from kitbag.packing.delivery import deliver
+from kitbag.packing.session_skills import SessionSkills
 from kitbag.text.source import Stamp, stamp_of
 from kitbag.text.tokens import estimate_tokens
 
@@ -71,12 +69,6 @@ class LoadedSkillContext(NamedTuple):
     """When the last of them was loaded."""
 
 
-class _Loaded(NamedTuple):
-    definition: SkillDefinition
-    stamp: Stamp
-    at: float
-
-
 class SkillRegistry:
     def __init__(
         self,
@@ -89,7 +81,8 @@ class SkillRegistry:
         library: Registry | None = None,
     ) -> None:
         self.library = library or Registry(places or find_places(cwd), extra=extra, team=team, persona=persona)
-        self._loaded: dict[str, _Loaded] = {}
+        self.session = SessionSkills(self.library)
+        self._read: dict[str, tuple[Stamp, SkillDefinition]] = {}
 
     def scan_skills(self) -> SkillIndex:
         """Heads only; raises NotFoundError for a team or persona that does not exist."""
@@ -123,7 +116,7 @@ class SkillRegistry:
             return False
 
     def is_skill_loaded(self, skill_name: str) -> bool:
-        return self._loaded_name(skill_name) is not None
+        return self.session.loaded_name(skill_name) is not None
 
     def load_skill(self, skill_name: str) -> SkillDefinition:
         """The whole skill; read from disk at first use and again when its file changed.
@@ -131,75 +124,43 @@ class SkillRegistry:
         Raises NotFoundError or AmbiguousError for the name, InvalidError for a skill that is closed to models
         or whose file can't be read any more.
         """
-        skill = self._find(skill_name)
+        skill = self.session.find(skill_name)
         stamp = current_stamp(skill)
-        known = self._loaded.get(skill.full_name)
-        if known is not None and known.stamp == stamp:
-            return known.definition
-        delivery = deliver(skill)
-        failed = next((problem for problem in delivery.problems if problem.severity == "error"), None)
-        if stamp is None or failed is not None:
-            what = failed.problem if failed else "can't be read any more"
-            raise InvalidError(f"{skill.path}: {what}", failed.fix if failed else "restore the file")
+        known = self._read.get(skill.full_name)
+        if known is not None and known[0] == stamp and self.is_skill_loaded(skill.full_name):
+            return known[1]
+        delivered = self.session.load(skill.full_name)
+        whole = delivered.whole
+        if stamp is None or whole is None:  # it went away at this moment
+            raise InvalidError(f"{skill.path}: can't be read any more", "restore the file")
         definition = SkillDefinition(
             metadata_of(skill, read_details(skill)),
-            delivery.body,
-            delivery.text,
-            estimate_tokens(delivery.text),
-            delivery.problems,
+            whole.body,
+            whole.text,
+            estimate_tokens(whole.text),
+            delivered.problems,
         )
-        self._loaded[skill.full_name] = _Loaded(definition, stamp, time.time())
+        self._read[skill.full_name] = (stamp, definition)
         return definition
-
-    def _find(self, skill_name: str) -> Skill:
-        """A skill that a model may load. Only such ones are suggested for a name that is unknown."""
-        try:
-            skill = self.library.find_skill(skill_name)
-        except NotFoundError as error:
-            skills, view = self.library.skills, self.library.view()
-            close = [skills.get(name) for name in skills.close(skill_name, 20)]
-            names = [skill.full_name for skill in close if self.library.judge(skill, view).model][:5]
-            hint = f"did you mean {', '.join(names)}?" if names else "use a name from the catalog, or search"
-            raise NotFoundError(error.problem, hint) from None
-        verdict = self.library.judge(skill)
-        if not verdict.model:
-            raise InvalidError(f"{skill.full_name!r} can't be loaded by a model: {verdict.reason}")
-        return skill
-
-    def _loaded_name(self, skill_name: str) -> str | None:
-        """What was loaded under that name, also when its file is gone since."""
-        wanted = key_of(skill_name)
-        for name in self._loaded:
-            if key_of(name) == wanted:
-                return name
-        try:
-            name = self.library.find_skill(skill_name).full_name
-        except KitbagError:
-            return None
-        return name if name in self._loaded else None
 
     def unload_skill(self, skill_name: str) -> bool:
         """False when it was not loaded."""
-        name = self._loaded_name(skill_name)
-        return name is not None and self._loaded.pop(name, None) is not None
+        return self.session.unload(skill_name) is not None
 
     def loaded(self) -> LoadedSkillContext:
-        newest = max((loaded.at for loaded in self._loaded.values()), default=0.0)
+        loaded = self.session.loaded()
         return LoadedSkillContext(
-            list(self._loaded),
-            sum(loaded.definition.tokens for loaded in self._loaded.values()),
-            _time(newest) if newest else "",
+            [one.name for one in loaded],
+            sum(one.tokens for one in loaded),
+            max((one.at for one in loaded), default=""),
         )
 
     def get_loaded_skills_summary(self) -> str:
-        if not self._loaded:
+        loaded = self.session.loaded()
+        if not loaded:
             return "No skills are loaded."
-        lines = [
-            f"- {name}: {loaded.definition.tokens} tokens, loaded {_time(loaded.at)}"
-            for name, loaded in self._loaded.items()
-        ]
-        context = self.loaded()
-        lines.append(f"{len(lines)} loaded, {context.total_tokens} tokens in all.")
+        lines = [f"- {one.name}: {one.tokens} tokens, loaded {one.at}" for one in loaded]
+        lines.append(f"{len(lines)} loaded, {sum(one.tokens for one in loaded)} tokens in all.")
         return "\n".join(lines)
 
     def refresh(self) -> list[Change]:
@@ -228,7 +189,3 @@ def metadata_of(skill: Skill, details: Details) -> SkillMetadata:
         skill.subagents,
         skill.path,
     )
-
-
-def _time(seconds: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

@@ -1,17 +1,20 @@
-"""Puts a person's arguments into a skill: `$ARGUMENTS`, `$ARGUMENTS[1]`, `$1`, and the names the skill declares.
+"""Puts arguments and paths into a skill: `$ARGUMENTS`, `$ARGUMENTS[1]`, `$1`, the names the skill declares, and
+`${CLAUDE_SKILL_DIR}` and its like, all in one pass: what is put in is never looked at again.
 
-Used by session_skills. What is put in is never looked at again. Inside a command the arguments become values that
-references quotes as one shell word each; elsewhere they stand as they are.
+Used by session_skills and prepare. Inside a command each argument is quoted as one word; elsewhere it stands as it is.
 """
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import cached_property
 from typing import NamedTuple
 
-_TOKEN = re.compile(
-    r"(?P<slashes>\\*)\$(?:ARGUMENTS(?:\[(?P<place>\d{1,3})\])?(?!\w)|(?P<number>\d{1,3})(?![\w])|(?P<name>[A-Za-z_]\w*))"
-)
+from kitbag.packing.shell_words import Filled, fill_command
+
+_ARGUMENT = r"ARGUMENTS(?:\[(?P<place>[0-9]+)\])?(?!\w)|(?P<number>[0-9]+)(?!\w)"
+_NUMBER = re.compile(r"(?<!\\)(?:\\\\)*+\$([0-9]{1,6})(?!\w)")
+_NO_NAME = r"(?!)"
 
 
 class Given(NamedTuple):
@@ -32,66 +35,100 @@ class Given(NamedTuple):
             return self.text.split()
 
 
-def _last_number(text: str) -> int:
-    return max((int(found["number"]) for found in _TOKEN.finditer(text) if found["number"]), default=0)
+class Substitution:
+    """What one invocation puts into one skill. `used` tells afterwards whether a place for arguments was filled."""
 
+    def __init__(self, given: Given, whole: str, paths: Mapping[str, str] | None = None) -> None:
+        """`whole`: all of the skill's text, for the highest number in it; `paths`: the path variables by name."""
+        self._given = given
+        self._paths = paths or {}
+        self._last = max(map(int, _NUMBER.findall(whole)), default=0) if given.from_one else 0
+        self.used = False
 
-def _value(found: "re.Match[str]", given: Given, words: Sequence[str], last: int) -> str | None:
-    """None: it is no argument, and stays as it is written."""
-    name = found["name"]
-    if name is not None:
-        if name not in given.names:
+    @cached_property
+    def _words(self) -> list[str]:
+        return self._given.words
+
+    @cached_property
+    def _tokens(self) -> re.Pattern[str]:
+        def one_of(names: "tuple[str, ...] | Mapping[str, str]") -> str:
+            usable = sorted((name for name in names if name and not name.isdigit()), key=len, reverse=True)
+            return "|".join(map(re.escape, usable)) or _NO_NAME
+
+        name = rf"(?P<name>{one_of(self._given.names)})(?!\w)"
+        return re.compile(rf"(?<!\\)(?P<slashes>\\*+)\$(?:{_ARGUMENT}|{name})|\$\{{(?P<path>{one_of(self._paths)})\}}")
+
+    def in_text(self, text: str) -> str:
+        def put(found: "re.Match[str]") -> str:
+            if (path := found["path"]) is not None:
+                return self._paths[path]
+            slashes = found["slashes"]
+            if len(slashes) % 2:  # escaped: as it is written, without the backslash
+                return found[0][1:]
+            value = self._value(found)
+            return found[0] if value is None else slashes + value
+
+        return self._tokens.sub(put, text)
+
+    def in_command(self, command: str) -> Filled:
+        """As it would be run: arguments and paths are single words, whatever stands in them."""
+        mark = _unused_word("\n".join((command, self._given.text, *self._paths.values())))
+        values: dict[str, str] = {}
+
+        def name_for(value: str) -> str:
+            if not value:
+                return ""  # an empty word would be an argument that nobody gave
+            name = f"{mark}{len(values)}"
+            values[name] = value
+            return f"{{{{{name}}}}}"
+
+        def put(found: "re.Match[str]") -> str:
+            if (path := found["path"]) is not None:
+                return name_for(self._paths[path])
+            slashes = found["slashes"]
+            if len(slashes) % 2:
+                return found[0][1:]
+            value = self._value(found)
+            return found[0] if value is None else slashes + name_for(value)
+
+        filled = fill_command(self._tokens.sub(put, command), values)
+        if mark in filled.text and not filled.unsafe:  # beside a brace or a `$` the place of a value can't be seen
+            why = "an argument stands beside a brace or a `$`: write \\$1 for what the command itself calls $1"
+            return filled._replace(text=command, unsafe=why)
+        return filled
+
+    def with_rest(self, text: str) -> str:
+        """A skill that had no place for the arguments gets them at its end."""
+        given = self._given.text.strip()
+        return f"{text}\n\nARGUMENTS: {given}" if given and not self.used else text
+
+    def _value(self, found: "re.Match[str]") -> str | None:
+        """None: there is no such argument, and the token stays as it is written."""
+        value = self._look_up(found["name"], found["place"], found["number"])
+        self.used = self.used or value is not None
+        return value
+
+    def _look_up(self, name: str | None, place: str | None, number: str | None) -> str | None:
+        words = self._words
+        if name is not None:
+            at = self._given.names.index(name)
+            return words[at] if at < len(words) else ""
+        written = place or number
+        if written is None:
+            return self._given.text
+        if len(written) > 6:
             return None
-        at = given.names.index(name)
-        return words[at] if at < len(words) else ""
-    written = found["place"] or found["number"]
-    if written is None:
-        return given.text
-    at = int(written)
-    if given.from_one:
-        if at == 0:
-            return None
-        if at == last and found["number"] and at <= len(words):
-            return " ".join(words[at - 1 :])
-        at -= 1
-    return words[at] if at < len(words) else None
+        at = int(written)
+        if self._given.from_one:
+            if number and at == self._last and 0 < at <= len(words):
+                return " ".join(words[at - 1 :])
+            at -= 1
+        return words[at] if 0 <= at < len(words) else None
 
 
-def substitute(text: str, given: Given) -> str:
-    words = given.words
-    last = _last_number(text) if given.from_one else 0
-
-    def put(found: "re.Match[str]") -> str:
-        value = _value(found, given, words, last)
-        if value is None:
-            return found[0]
-        slashes = found["slashes"]
-        if len(slashes) % 2:  # escaped: as it is written, without the backslash
-            return found[0][1:] if len(slashes) == 1 else found[0][: len(slashes) - 1] + found[0][len(slashes) :]
-        return slashes + value
-
-    return _TOKEN.sub(put, text)
-
-
-def uses_arguments(text: str, given: Given) -> bool:
-    return any(
-        len(found["slashes"]) % 2 == 0 and (found["name"] is None or found["name"] in given.names)
-        for found in _TOKEN.finditer(text)
-    )
-
-
-def in_command(command: str, given: Given, mark: str) -> tuple[str, Mapping[str, str]]:
-    """A command in which each argument is a `{{name}}`, and the values of these names."""
-    words = given.words
-    last = _last_number(command) if given.from_one else 0
-    values: dict[str, str] = {}
-
-    def put(found: "re.Match[str]") -> str:
-        value = _value(found, given, words, last)
-        if value is None or len(found["slashes"]) % 2:
-            return found[0]
-        name = f"ARGUMENT_{mark}_{len(values)}"
-        values[name] = value
-        return f"{found['slashes']}{{{{{name}}}}}"
-
-    return _TOKEN.sub(put, command), values
+def _unused_word(text: str) -> str:
+    """A name that the text can't hold by chance or by intent."""
+    word = "ARGUMENT_"
+    while word in text:
+        word = f"{word}x_"
+    return word

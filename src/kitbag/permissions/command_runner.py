@@ -53,23 +53,43 @@ class Ran(NamedTuple):
     """We ended it because it took too long or printed without end."""
     cut: int
     """Bytes of output that are not in `text`."""
+    notes: tuple[str, ...] = ()
+    """What a sandbox undid of it, as sentences."""
 
 
 class Runner(Protocol):
     def __call__(self, command: Command, tick: Tick | None, /) -> Ran: ...
 
 
-def run_command(command: Command, tick: Tick | None = None, /, *, prefix: Sequence[str] = ()) -> Ran:
-    """Never raises for what the command does. `prefix` is put before the shell: `("bwrap", ...)`."""
+def run_command(
+    command: Command,
+    tick: Tick | None = None,
+    /,
+    *,
+    prefix: Sequence[str] = (),
+    descriptors: Sequence[int] = (),
+    started: Callable[[], None] = lambda: None,
+) -> Ran:
+    """Never raises for what the command does. `prefix` is put before the shell: `("bwrap", ...)`.
+
+    It inherits `descriptors`; `started` is called when it runs, before we wait for it.
+    """
     mark = os.urandom(12).hex()
     try:
-        return _run(command, tick, prefix, mark)
+        return _run(command, tick, [*prefix], descriptors, started, mark)
     except BaseException:  # a signal that ends us may come at any moment, also when the command has just begun
         _kill_survivors(mark.encode())
         raise
 
 
-def _run(command: Command, tick: Tick | None, prefix: Sequence[str], mark: str) -> Ran:
+def _run(
+    command: Command,
+    tick: Tick | None,
+    prefix: list[str],
+    descriptors: Sequence[int],
+    started: Callable[[], None],
+    mark: str,
+) -> Ran:
     shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
     # A command that runs Kitbag passes its own mark on, so that ending it ends what that one started.
     outer = command.environment.get(MARK, "")[-1000:]
@@ -84,6 +104,7 @@ def _run(command: Command, tick: Tick | None, prefix: Sequence[str], mark: str) 
             stderr=subprocess.STDOUT,
             bufsize=0,
             start_new_session=True,
+            pass_fds=descriptors,
         )
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
@@ -91,6 +112,7 @@ def _run(command: Command, tick: Tick | None, prefix: Sequence[str], mark: str) 
     pipe = process.stdout.fileno() if process.stdout else -1
     stopped: Literal["", "time", "output"] = ""
     try:
+        started()
         os.set_blocking(pipe, False)
         with _exit_descriptor(process.pid) as exited:
             stopped = _follow(process.pid, pipe, exited, output, command.seconds, tick)

@@ -3,14 +3,14 @@
 Found in one pass, with line and column. Code (fenced, indented, in backticks), comments and what a backslash
 stands before are literal. `@` begins a path when it is quoted, starts like a path, has a wildcard or a file's
 ending, or when something with its name exists; e-mail addresses, mentions, decorators and packages are text.
-Used by references; uses prose_blocks.
+Used by packing to resolve, and by trust to show what would run; uses prose_blocks.
 """
 
 import bisect
 import re
 from typing import Final, Literal, NamedTuple
 
-from kitbag.packing.prose_blocks import CommandFence, scan_blocks
+from kitbag.text.prose_blocks import CommandFence, scan_blocks
 from kitbag.text.source import Problem
 
 Kind = Literal["file", "variable", "environment", "command", "escape"]

@@ -1,0 +1,80 @@
+"""Options of every command that decides or runs something, and the permissions that they lead to."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+import click
+
+from kitbag.errors import Diagnostic
+from kitbag.library.scopes import Places, find_places
+from kitbag.permissions.decide import READ_ONLY_AGENTS, Permissions
+from kitbag.permissions.rule_files import Given, Loaded, load_permissions, workspace_of
+from kitbag.settings import load_settings
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MODES = {
+    "plan": "reads inside the workspace; commands run where they can change and reach nothing; the rest is denied",
+    "locked": "what no rule allows is denied, without asking",
+    "default": "reads inside the workspace and commands that only read need no answer; the rest is asked",
+    "acceptEdits": "as default, and files inside the workspace are changed without asking",
+    "autonomous": "nothing is asked: commands run inside the sandbox, files inside the workspace are changed",
+}
+
+
+def permission_options(function: F) -> F:
+    for effect, what in (("deny", "Never do"), ("ask", "Always ask for"), ("allow", "Do without asking")):
+        option = click.option(
+            f"--{effect}", multiple=True, metavar="RULE", help=f"{what} what RULE matches. May be repeated."
+        )
+        function = option(function)
+    function = click.option("--trust-workspace", is_flag=True, help="Trust this workspace for this run.")(function)
+    return click.option("--permission-mode", default="", metavar="MODE", help=f"One of {', '.join(MODES)}.")(function)
+
+
+class Opened(NamedTuple):
+    permissions: Permissions
+    loaded: Loaded
+    diagnostics: tuple[Diagnostic, ...]
+    """Of the settings and of the rules in them."""
+    trust: str
+    """The state of the workspace."""
+
+
+def open_permissions(
+    permission_mode: str = "",
+    allow: tuple[str, ...] = (),
+    ask: tuple[str, ...] = (),
+    deny: tuple[str, ...] = (),
+    trust_workspace: bool = False,
+) -> Opened:
+    """For the working directory. Raises UsageError for a rule or a mode that is wrong on the command line."""
+    from kitbag.permissions.sandbox import protection
+    from kitbag.permissions.trust import workspace_trust
+
+    places = find_places()
+    settings = load_settings(places.kitbag_home, places.project_dirs)
+    workspace, problems = workspace_of(places, settings)
+    trust = workspace_trust(places, trusted_for_now=trust_workspace)
+    loaded = load_permissions(
+        settings, workspace, trusted=trust.is_open, given=Given(permission_mode, allow, ask, deny)
+    )
+    permissions = Permissions(
+        workspace,
+        loaded.mode,
+        loaded.rules,
+        protection(),
+        network=settings.get("sandbox.network") == "on",
+        read_only_agents=_read_only_agents(places),
+    )
+    return Opened(permissions, loaded, (*settings.diagnostics, *problems, *loaded.diagnostics), trust.state)
+
+
+def _read_only_agents(places: Places) -> frozenset[str]:
+    """The built-in ones whose names nobody else has taken."""
+    from kitbag.library.registry import Registry
+
+    agents = Registry(places).agents
+    return frozenset(
+        agent.name for agent in agents if agent.root.scope == "built-in" and agent.name in READ_ONLY_AGENTS
+    )

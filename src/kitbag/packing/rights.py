@@ -1,0 +1,200 @@
+"""Who may read, run or learn what in a text that is packed: the policy that asks trust and permissions.
+
+Rights follow the scope of the file that holds the token: a user's and the built-in ones act under the rules, a
+project's only when the workspace is trusted as well, a plugin's never on their own. Trust is looked up, rules are
+loaded and a sandbox is tried only when a text asks for something that needs it. Used by pack.
+"""
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from kitbag.library.scopes import Places
+from kitbag.packing.reference_policy import Decision, Source
+from kitbag.permissions.command_runner import Command, Ran, Tick, run_command
+from kitbag.permissions.control_paths import private_reason, special_reason
+from kitbag.permissions.model import Judgement, Protection, Workspace, is_inside, strictest
+from kitbag.settings import Settings
+from kitbag.store.secret_names import looks_secret
+
+if TYPE_CHECKING:
+    from kitbag.permissions.decide import Permissions
+    from kitbag.permissions.rule_files import Given, Loaded
+    from kitbag.permissions.trust import Trust
+
+_NO_SANDBOX: Final = Protection("none")
+_STATES: Final = {
+    "untrusted": "the workspace is not trusted",
+    "changed": "the workspace has changed since it was trusted",
+    "nothing": "it is not among what `kitbag trust` covers",
+    "trusted": "it is not among what was there when the workspace was trusted",
+}
+
+
+class Rights:
+    __slots__ = (
+        "_allow_commands", "_allow_environment", "_allowed", "_deciding", "_given", "_loaded", "_places", "_project",
+        "_reading", "_settings", "_trust", "_trust_workspace",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        places: Places,
+        settings: Settings,
+        *,
+        given: "Given | None" = None,
+        allow_commands: bool = False,
+        allow_environment: frozenset[str] = frozenset(),
+        trust_workspace: bool = False,
+    ) -> None:
+        """`allow_commands` answers yes where a command would be asked about; it is neither trust nor a rule.
+        `trust_workspace` is a person's word for this run alone."""
+        self._places = places
+        self._settings = settings
+        self._given = given
+        self._allow_commands = allow_commands
+        self._allow_environment = allow_environment
+        self._trust_workspace = trust_workspace
+        self._project = os.path.realpath(places.project)
+        self._trust: Trust | None = None
+        self._loaded: tuple[Loaded, Workspace] | None = None
+        self._reading: dict[tuple[str, ...], Permissions] = {}
+        self._deciding: Permissions | None = None
+        self._allowed: dict[str, Judgement] = {}
+
+    # --- files ------------------------------------------------------------------------------------
+
+    def read(self, path: str, source: Source) -> Decision:
+        """By the words of the path alone: where links lead elsewhere it is asked again with where they lead."""
+        place = os.path.normpath(path)
+        if reason := special_reason(place) or private_reason(place):
+            return Decision("deny", reason)
+        roots = self._roots(source)
+        root = next((root for one in roots if (root := _root_of(place, one))), None)
+        if root is None:
+            where = "the plugin's directory" if source.scope == "plugin" else "the workspace"
+            return Decision("deny", f"it is outside {where}")
+        if ".git" in place[len(root) :].casefold().split(os.sep):
+            return Decision("deny", "those are a repository's insides")
+        return self._by_rules(place, roots) if self._has_rules() else Decision("allow")
+
+    def _roots(self, source: Source) -> tuple[str, ...]:
+        if source.scope == "plugin":
+            return (source.root,)
+        if source.scope == "project":  # a link to a folder elsewhere must not open that folder
+            return (source.root, self._places.project)
+        return (source.root, source.base, self._places.project)
+
+    def _has_rules(self) -> bool:
+        return bool(self._settings.entries or self._settings.unreadable or self._given)
+
+    def _by_rules(self, path: str, roots: tuple[str, ...]) -> Decision:
+        """What is inside the roots needs no more than that no rule is against it, and the mode lets read."""
+        if roots not in self._reading:
+            self._reading[roots] = self._permissions(_NO_SANDBOX, tuple(map(os.path.realpath, roots)))
+        return _as_decision(self._reading[roots].decide("Read", {"file_path": path}))
+
+    # --- the environment --------------------------------------------------------------------------
+
+    def environment(self, name: str, source: Source) -> Decision:
+        if source.scope == "plugin":
+            return Decision("deny", "a plugin's text may not read the environment")
+        if looks_secret(name):
+            return Decision("deny", "its name looks like a secret's")
+        if untrusted := self._untrusted(source):
+            return Decision("untrusted", untrusted)
+        if name in self._allow_environment:
+            return Decision("allow")
+        why = "environment variables are read only when they are allowed by name"
+        from kitbag.permissions.policy import NEVER_ASKS
+
+        mode = self._rules()[0].mode if self._has_rules() else "default"
+        return Decision("deny", f"{why}, and {mode} mode does not ask") if mode in NEVER_ASKS else Decision("ask", why)
+
+    # --- commands ---------------------------------------------------------------------------------
+
+    def command(self, text: str, source: Source) -> Decision:
+        if source.scope == "plugin":
+            return Decision("deny", "a plugin's text may not run commands")
+        if untrusted := self._untrusted(source):
+            # No sandbox is tried for it; only what trust would not change is told first.
+            found = self._permissions(_NO_SANDBOX).decide("Bash", {"command": text}, self._places.cwd)
+            denied = any(part.effect == "deny" and part.rule for part in found.parts)
+            return _as_decision(found) if denied else Decision("untrusted", untrusted)
+        if self._deciding is None:
+            from kitbag.permissions.sandbox import protection
+
+            self._deciding = self._permissions(protection())
+        found = self._deciding.decide("Bash", {"command": text}, self._places.cwd)
+        if found.effect != "deny":
+            self._allowed[text] = found
+        if found.effect == "ask" and self._allow_commands:
+            return Decision("allow")
+        return _as_decision(found)
+
+    def run(self, command: Command, tick: Tick | None, /) -> Ran:
+        """In the sandbox that its judgement asks for. What was not judged is not run."""
+        from kitbag.permissions.sandbox import Confinement, run_confined
+
+        found = self._allowed[command.text]
+        if found.sandbox == "none":  # only what a person allows, by a rule or by an answer, is judged so
+            return run_command(command, tick)
+        confinement = Confinement(found.sandbox, found.network)
+        return run_confined(command, tick, confinement=confinement, workspace=self._rules()[1])
+
+    # --- trust and rules --------------------------------------------------------------------------
+
+    def _untrusted(self, source: Source) -> str:
+        """Why the text may not act for lack of trust; empty when it may."""
+        if not self._is_projects(source):
+            return ""
+        trust = self._known_trust()
+        return "" if trust.covers(source.path, source.text) else _STATES[trust.state]
+
+    def _is_projects(self, source: Source) -> bool:
+        """By scope; and what a person named by its directory stays the workspace's when it lies inside it."""
+        if source.scope != "extra" or not self._places.project_dirs:
+            return source.scope == "project"
+        return is_inside(os.path.realpath(source.path), self._project)
+
+    def _known_trust(self) -> "Trust":
+        if self._trust is None:
+            from kitbag.permissions.trust import workspace_trust
+
+            self._trust = workspace_trust(self._places, self._trust_workspace)
+        return self._trust
+
+    def _permissions(self, protection: Protection, also_readable: tuple[str, ...] = ()) -> "Permissions":
+        from kitbag.permissions.decide import Permissions
+
+        loaded, workspace = self._rules()
+        opened = workspace._replace(also_readable=also_readable)
+        network = self._settings.get("sandbox.network") == "on"
+        return Permissions(opened, loaded.mode, loaded.rules, protection, network=network)
+
+    def _rules(self) -> "tuple[Loaded, Workspace]":
+        if self._loaded is None:
+            from kitbag.permissions.rule_files import NOTHING_GIVEN, load_permissions, workspace_of
+
+            settings = self._settings
+            workspace, _ = workspace_of(self._places, settings)
+            of_project = any(not entry.is_user for entry in settings.entries) or any(
+                path != settings.user_file for path in settings.unreadable
+            )
+            trusted = of_project and self._known_trust().is_open
+            loaded = load_permissions(settings, workspace, trusted=trusted, given=self._given or NOTHING_GIVEN)
+            self._loaded = loaded, workspace
+        return self._loaded
+
+
+def _as_decision(found: Judgement) -> Decision:
+    part = strictest(found.parts) if found.parts else None
+    rule = f" `{part.rule}` ({part.source})" if part is not None and part.rule else ""
+    return Decision(found.effect, f"{found.reason}{rule}")
+
+
+def _root_of(place: str, root: str) -> str:
+    """The root, resolved, when the resolved path is inside it. What begins a resolved path is resolved itself."""
+    if root.startswith(os.sep) and is_inside(place, root):
+        return root
+    resolved = os.path.realpath(root)
+    return resolved if is_inside(place, resolved) else ""

@@ -1,0 +1,218 @@
+"""Which paths steer programs, hold secrets or are no files, told by their names: the lists, and the tests on them.
+
+Used by `paths` for every path that is judged, by `held_paths` for the sandbox and by references. A name is compared
+as the most forgiving file system would: without case, trailing dots and blanks, streams and ignorable characters.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Final
+
+_GIT: Final = "git runs what is written there"
+_AGENT: Final = "it configures agents, or is given to them"
+_EDITOR: Final = "it configures an editor, which may run what it says"
+_TOOL: Final = "tools run what it says without being asked"
+_START: Final = "it is run or obeyed when a program starts"
+_SYSTEM: Final = "the system runs or obeys it"
+
+GIT_NAMES: Final = frozenset((".git", ".gitmodules"))
+AGENT_NAMES: Final = frozenset(
+    (
+        ".kitbag", ".claude", ".codex", ".gemini", ".opencode", ".cursor", ".agents", ".windsurf", ".roo", ".kiro",
+        ".continue", ".qwen", ".crush", ".aider.conf.yml", ".mcp.json", "opencode.json", "opencode.jsonc",
+    )
+)  # fmt: skip
+EDITOR_NAMES: Final = frozenset((".vscode", ".idea", ".zed", ".fleet", ".devcontainer", ".devcontainer.json"))
+TOOL_NAMES: Final = frozenset(
+    (
+        ".husky", ".envrc", ".direnvrc", ".pre-commit-config.yaml", ".pre-commit-config.yml", "lefthook.yml",
+        ".lefthook.yml", ".npmrc", ".pnpmfile.cjs", ".yarnrc", ".yarnrc.yml", ".tool-versions", ".mise.toml",
+        ".mise.local.toml", "mise.toml", "mise.local.toml", ".mise", ".gitlab-ci.yml", ".circleci",
+    )
+)  # fmt: skip
+START_NAMES: Final = frozenset(
+    (
+        ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".bash_completion", ".bashrc.d",
+        ".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin", ".zlogout", ".oh-my-zsh", ".kshrc", ".cshrc",
+        ".tcshrc", ".login", ".logout", ".inputrc", ".xprofile", ".xinitrc", ".xsession", ".xsessionrc",
+        ".pam_environment", ".tmux.conf", ".screenrc", ".vimrc", ".gvimrc", ".vim", ".exrc", ".nvimrc", ".nvim.lua",
+        ".emacs", ".emacs.d", ".gdbinit", ".lldbinit", ".pythonrc", ".irbrc", ".pryrc", ".perldb", ".psqlrc",
+        ".sqliterc", ".curlrc", ".wgetrc", ".gitconfig", ".ssh", ".gnupg",
+    )
+)  # fmt: skip
+PROJECT_SEQUENCES: Final = (
+    *((".github", name) for name in ("agents", "skills", "copilot-instructions.md", "hooks", "workflows", "actions")),
+    *((".github", name) for name in ("instructions", "prompts", "chatmodes")),
+    (".yarn", "releases"),
+    (".yarn", "plugins"),
+    (".cargo", "config"),
+    (".cargo", "config.toml"),
+    (".config", "mise"),
+)
+HOME_SEQUENCES: Final = (
+    *(
+        (".config", name)
+        for name in ("git", "fish", "nushell", "autostart", "systemd", "environment.d", "nvim", "tmux")
+    ),
+    *((".config", name) for name in ("direnv", "zed", "opencode", "code", "kitbag", "plasma-workspace")),
+    *((".local", name) for name in ("bin", "share/systemd", "share/applications", "share/dbus-1")),
+    (".docker", "config.json"),
+    (".docker", "cli-plugins"),
+    (".gradle", "init.d"),
+    (".gradle", "init.gradle"),
+    (".m2", "settings.xml"),
+    ("library", "launchagents"),
+    ("library", "launchdaemons"),
+)
+_SYSTEM_PLACES = re.compile(
+    r"/etc/(?:cron[^/]*|anacrontab|profile|profile\.d|bash\.bashrc|bashrc|zsh[^/]*|environment|ld\.so[^/]*|sudoers[^/]*"
+    r"|pam\.d|security|systemd|init\.d|rc[^/]*|ssh|gitconfig|xdg/autostart|passwd|shadow|group|hosts)(?:/|$)"
+    r"|/var/spool/(?:cron|at|anacron)(?:/|$)|/(?:usr/)?(?:lib|local/lib)/systemd(?:/|$)|/library/launch"
+)
+
+_PRIVATE_PARTS: Final = frozenset(
+    (
+        ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".password-store", ".oci", ".terraform.d", ".mozilla",
+        ".thunderbird", ".bluemix", ".config/gcloud", ".config/gh", ".config/op", ".config/doctl", ".config/hub",
+        ".config/chromium", ".config/google-chrome", ".config/rclone", ".config/git/credentials",
+        ".local/share/keyrings", ".local/share/kwalletd", "library/keychains", ".cargo/credentials",
+        ".cargo/credentials.toml", ".gem/credentials",
+    )
+)  # fmt: skip
+_PRIVATE_FILE = re.compile(
+    r"(?!.*\.(?:example|sample|template|dist|pub)$)(?!(?:example|sample|template)\.env$)(?:"
+    r"\.?\.env(?:[.~_-].*)?|.+\.env|\.envrc"
+    r"|[._](?:netrc|npmrc|pypirc|pgpass|git-credentials|htpasswd|my\.cnf|mylogin\.cnf|s3cfg|boto|dockercfg|vault-token)"
+    r"|\.\w*_history|id_(?:rsa|dsa|ecdsa|ed25519|xmss).*|ssh_host_\w+_key"
+    r"|(?:credentials|client_secret.*|service[_-]account.*)\.json"
+    r"|.*\.(?:pem|key|p8|p12|pfx|pkcs12|kdb|kdbx|keystore|jks|ppk|agekey|tfstate))",
+    re.DOTALL,
+)
+_SECRET_SYSTEM_FILE = re.compile(r"/etc/(?:g?shadow|sudoers)(?:[-.].*|/.*)?")
+
+_IGNORED = re.compile("[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+                      "\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]")  # fmt: skip
+_SHORT_NAME = re.compile(r"(git|gitmod)~\d+")
+_SEPARATORS = re.compile(r"[/\\]+")
+
+
+def _reasons(*groups: tuple[Iterable[str], str]) -> Mapping[str, str]:
+    return {name: reason for names, reason in groups for name in names}
+
+
+_CONTROL: Final = _reasons(
+    (GIT_NAMES, _GIT), (AGENT_NAMES, _AGENT), (EDITOR_NAMES, _EDITOR), (TOOL_NAMES, _TOOL), (START_NAMES, _START)
+)
+_SEQUENCES: Final = tuple(
+    ("/".join(parts), reason)
+    for sequences, reason in ((PROJECT_SEQUENCES, _TOOL), (HOME_SEQUENCES, _START))
+    for parts in sequences
+)
+_SEQUENCE_STARTS: Final = frozenset(sequence.partition("/")[0] for sequence, _ in _SEQUENCES)
+
+
+@lru_cache(maxsize=4096)
+def plain_part(part: str) -> str:
+    """One part of a path as it is compared: `.GIT`, `.git.`, `.g\u200cit`, `git~1` and `.git::$INDEX` are `.git`."""
+    if not part.isascii():
+        part = _IGNORED.sub("", part)
+    part = part.partition(":")[0].rstrip(". ").casefold()
+    if short := _SHORT_NAME.fullmatch(part):
+        return ".git" if short[1] == "git" else ".gitmodules"
+    return part
+
+
+def _parts(path: str) -> list[str]:
+    return [plain_part(part) for part in _SEPARATORS.split(path) if part]
+
+
+def is_control_name(part: str) -> bool:
+    """One part alone, as a directory lists it."""
+    return plain_part(part) in _CONTROL
+
+
+def control_reason(path: str) -> str:
+    """Why writing there changes what programs do unasked, whether it exists or not; empty when it does not.
+
+    `path` is absolute and normalised. Only the test for a repository's insides looks at the disk.
+    """
+    parts = _parts(path)
+    for at, part in enumerate(parts):
+        reason = _CONTROL.get(part)
+        if reason and not _is_checkout(parts, at):
+            return f"`{part}`: {reason}"
+        if part in _SEQUENCE_STARTS:
+            below = "/".join(parts[at:]) + "/"
+            for sequence, reason in _SEQUENCES:
+                # Its folder counts when it is replaced itself, not for what else lies in it.
+                if below.startswith(sequence + "/") or sequence.startswith(below):
+                    return f"`{sequence}`: {reason}"
+    if _SYSTEM_PLACES.match(path.casefold()):
+        return _SYSTEM
+    if git_directory_of(path):
+        return f"it lies in a repository's own folder: {_GIT}"
+    return ""
+
+
+def _is_checkout(parts: list[str], at: int) -> bool:
+    """`.claude/worktrees/name/…`: where agents' tools put checkouts, with ordinary files in them."""
+    return parts[at] in AGENT_NAMES and len(parts) > at + 3 and parts[at + 1] == "worktrees"
+
+
+def git_directory_of(path: str) -> str:
+    """The repository without a `.git` that holds `path`, or would once `path` is there; empty when there is none.
+
+    A folder is one as soon as it has `HEAD` and `objects` (or `commondir`), and git then obeys the `config` in it.
+    """
+    place, added = path, ""
+    while place:
+        if _has(place, "HEAD", added) and (_has(place, "objects", added) or _has(place, "commondir", added)):
+            return place
+        place, _, name = place.rpartition("/")
+        added = plain_part(name)
+    return ""
+
+
+def _has(place: str, name: str, added: str) -> bool:
+    return added == name.casefold() or os.path.lexists(f"{place}/{name}")
+
+
+def private_reason(path: str) -> str:
+    """Why such a path holds secrets, by its words alone; empty when nothing speaks against reading it."""
+    parts = _parts(path)
+    joined = f"/{'/'.join(parts)}/"
+    for private in _PRIVATE_PARTS:
+        if f"/{private}/" in joined:
+            return f"`{private}` holds secrets"
+    if parts and _PRIVATE_FILE.fullmatch(parts[-1]):
+        return "such files hold secrets"
+    if ".git" in parts and parts[-1] in ("config", "credentials"):
+        return "git keeps credentials there"
+    if _SECRET_SYSTEM_FILE.fullmatch(path):
+        return "the system keeps passwords and rights there"
+    return ""
+
+
+def special_reason(path: str) -> str:
+    """Why a path is no place for files: devices and the system's insides. `/dev/null` is harmless."""
+    for place in ("/proc", "/sys", "/dev"):
+        if path == place or path.startswith(place + "/"):
+            # Memory that is used like any other folder.
+            if path == "/dev/null" or path == "/dev/shm" or path.startswith("/dev/shm/"):  # noqa: S108
+                return ""
+            return "it is a device" if place == "/dev" else "it belongs to the system's insides"
+    return ""
+
+
+def kind_reason(mode: int) -> str:
+    """Why what is there can't be read or written like a file, by its `st_mode`; directories can be listed."""
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        return ""
+    if stat.S_ISFIFO(mode):
+        return "it is a named pipe"
+    if stat.S_ISSOCK(mode):
+        return "it is a socket"
+    return "it is a device"

@@ -1,0 +1,188 @@
+"""The one place that decides: may this tool be used, with these arguments, in this mode, under these rules?
+
+Used by whatever is about to run a tool, when it is about to run it, and by `kitbag permissions`. Uses decide_path for
+files, decide_command for Bash, decide_other for the rest. In order: rules that deny, the agent's limits, what the mode
+forbids, rules that ask, protections, rules that allow, what the mode allows; the rest is asked.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, cast
+
+from kitbag.library.modes import Mode
+from kitbag.library.tool_names import ToolAccess
+from kitbag.permissions.decide_other import decide_other
+from kitbag.permissions.model import Judgement, Part, Protection, Workspace, strictest
+from kitbag.permissions.narrowing import limits_of
+from kitbag.permissions.policy import Policy, Verdict, by_rule, without_questions
+from kitbag.permissions.rule_matching import matches_parameter
+from kitbag.permissions.rules import COMPANIONS, EDIT_TOOLS, Rule, Rules
+
+READ_ONLY_AGENTS: Final = frozenset(("Explore", "Plan"))
+_PATH_KEYS: Final = ("file_path", "path", "notebook_path", "filePath", "file")
+_DIRECTORY_KEYS: Final = ("cwd", "directory", "workdir", "working_directory")
+
+
+def child_mode(parent: Mode, declared: Mode | None) -> Mode:
+    """The mode of an agent that another one starts: its own, but a child of plan is plan."""
+    return "plan" if parent == "plan" else declared or "default"
+
+
+class Permissions:
+    """What one agent may do. Unchanging: a narrower or an extended one is another value."""
+
+    __slots__ = ("_accesses", "_policy", "_read_only_agents")
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        mode: Mode,
+        rules: Rules,
+        protection: Protection,
+        *,
+        network: bool = False,
+        read_only_agents: frozenset[str] = READ_ONLY_AGENTS,
+    ) -> None:
+        """`network`: the setting `sandbox.network`. `read_only_agents`: those that start without a question; leave out
+        a name that another agent has taken."""
+        self._policy = Policy(workspace, mode, rules, protection, network)
+        self._accesses: tuple[tuple[ToolAccess, str], ...] = ()
+        self._read_only_agents = read_only_agents
+
+    @property
+    def mode(self) -> Mode:
+        return self._policy.mode
+
+    @property
+    def rules(self) -> Rules:
+        return self._policy.rules
+
+    @property
+    def workspace(self) -> Workspace:
+        return self._policy.workspace
+
+    @property
+    def protection(self) -> Protection:
+        return self._policy.protection
+
+    def in_mode(self, mode: Mode) -> "Permissions":
+        return self._but(self._policy._replace(mode=mode))
+
+    def with_rules(self, more: Iterable[Rule]) -> "Permissions":
+        """With rules of the session, or with what a skill in use asks for (narrowing.grants_of)."""
+        return self._but(self._policy._replace(rules=self._policy.rules.plus(more)))
+
+    def narrowed(self, access: ToolAccess, source: str) -> "Permissions":
+        """For an agent with a tool list of its own; `source` is the agent's file. It holds in every mode."""
+        limits, denied = limits_of(access, source, self.workspace.root)
+        merged = {tool: (*self._policy.limits.get(tool, ()), *limits.get(tool, ())) for tool in limits}
+        policy = self._policy._replace(rules=self.rules.plus(denied), limits={**self._policy.limits, **merged})
+        made = self._but(policy)
+        made._accesses = (*self._accesses, (access, source))
+        return made
+
+    def _but(self, policy: Policy) -> "Permissions":
+        made = Permissions.__new__(Permissions)
+        made._policy, made._accesses, made._read_only_agents = policy, self._accesses, self._read_only_agents
+        return made
+
+    def has(self, tool: str) -> bool:
+        """Whether a tool may be advertised: the agent has it, no rule denies all of it, and the mode can use it."""
+        if self._missing(tool) is not None:
+            return False
+        if any(rule.specifier is None for rule in self.rules.matching("deny", tool)):
+            return False
+        return self.mode != "plan" or (tool not in EDIT_TOOLS and not tool.startswith("mcp__"))
+
+    def decide(self, tool: str, arguments: Mapping[str, object], directory: str = "") -> Judgement:
+        """Never raises for what a model sends. `directory` is where a command or a relative path starts: absolute,
+        the workspace's root when it is not given. What Glob and Grep find is to be held against `Read` file by file.
+        """
+        missing = self._missing(tool)
+        if missing is not None:
+            return _judgement(self._policy, [Verdict(missing)])
+        given = cast(object, arguments)
+        if not isinstance(given, Mapping):
+            return _refused(tool, "its arguments are not an object")
+        start = os.path.join(self.workspace.root, directory) if directory else self.workspace.root
+        deciding = _DECIDING.get(tool)
+        if deciding is not None:
+            return deciding(self._policy, tool, arguments, start)
+        return _judgement(self._policy, [decide_other(self._policy, tool, arguments, self._read_only_agents)])
+
+    def _missing(self, tool: str) -> Part | None:
+        """Why the agent does not have the tool at all. Names are compared exactly: `write` is not `Write`."""
+        for access, source in self._accesses:
+            if not access.allows(tool) and not (tool in COMPANIONS and access.allows("Skill")):
+                return Part(tool, "deny", "it is not one of the agent's tools", "", source)
+        return None
+
+
+def _decide_bash(policy: Policy, tool: str, arguments: Mapping[str, object], start: str) -> Judgement:
+    from kitbag.permissions.decide_command import decide_command
+
+    command = arguments.get("command")
+    if not isinstance(command, str) or not command.strip():
+        return _refused(tool, "it needs `command`, a text")
+    given = [arguments[key] for key in _DIRECTORY_KEYS if arguments.get(key) not in (None, "")]
+    if len(given) > 1 or any(not isinstance(one, str) for one in given):
+        return _refused(tool, "it can't be told where it is to run")
+    return decide_command(policy, arguments, command, start, str(given[0]) if given else "")
+
+
+def _decide_files(policy: Policy, tool: str, arguments: Mapping[str, object], start: str) -> Judgement:
+    from kitbag.permissions.decide_path import Use, judge_path
+
+    given = [arguments[key] for key in _PATH_KEYS if key in arguments]
+    if not given:
+        return _refused(tool, "it needs `file_path`, a text")
+    verdicts = _by_parameters(policy, tool, arguments)
+    for path in given:
+        if not isinstance(path, str) or not path:
+            return _refused(tool, "its path is not a text")
+        writes = tool in EDIT_TOOLS
+        verdicts.append(judge_path(policy, Use(path, start, tool, writes, what=f"{tool} {path}")))
+    return _judgement(policy, verdicts)
+
+
+def _decide_search(policy: Policy, tool: str, arguments: Mapping[str, object], start: str) -> Judgement:
+    from kitbag.permissions.search_places import search_places
+
+    verdicts = _by_parameters(policy, tool, arguments)
+    for key in ("path", "pattern", "glob"):
+        if not isinstance(arguments.get(key) or "", str):
+            return _refused(tool, f"its `{key}` is not a text")
+    words = {key: str(arguments.get(key) or "") for key in ("path", "pattern", "glob")}
+    pattern = words["pattern"] if tool == "Glob" else words["glob"]
+    verdicts += search_places(policy, tool, words["path"], pattern, start)
+    return _judgement(policy, verdicts)
+
+
+_DECIDING: Final[dict[str, Callable[[Policy, str, Mapping[str, object], str], Judgement]]] = {
+    "Bash": _decide_bash,
+    "Read": _decide_files,
+    "Write": _decide_files,
+    "Edit": _decide_files,
+    "NotebookEdit": _decide_files,
+    "Glob": _decide_search,
+    "Grep": _decide_search,
+}
+
+
+def _by_parameters(policy: Policy, tool: str, arguments: Mapping[str, object]) -> list[Verdict]:
+    return [
+        by_rule(rule, tool)
+        for effect in ("deny", "ask")
+        for rule in policy.rules.matching(effect, tool)
+        if matches_parameter(rule, arguments)
+    ]
+
+
+def _refused(tool: str, reason: str) -> Judgement:
+    return Judgement("deny", reason, (Part(tool, "deny", reason),))
+
+
+def _judgement(policy: Policy, verdicts: list[Verdict]) -> Judgement:
+    parts = tuple(without_questions(policy.mode, one.part) for one in verdicts)
+    decisive = strictest(parts)
+    return Judgement(decisive.effect, decisive.reason, parts)

@@ -1,0 +1,201 @@
+"""What a sandbox must hold still inside the folders that a command may write: the control paths in them.
+
+Used by the sandbox before each command, so it looks only so far: the top of each root in full, then folders breadth
+first, three deep and a hundred in all, without what package managers and builds fill. Commands can still commit:
+of a repository only what makes git run something is held. Uses `control_paths` for the names.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from kitbag.permissions.control_paths import (
+    AGENT_NAMES,
+    EDITOR_NAMES,
+    GIT_NAMES,
+    HOME_SEQUENCES,
+    PROJECT_SEQUENCES,
+    START_NAMES,
+    TOOL_NAMES,
+    is_control_name,
+    plain_part,
+)
+from kitbag.permissions.model import Workspace, is_inside
+
+DEEPEST: Final = 3
+MOST_FOLDERS: Final = 100
+_MOST_ENTRIES = 2000
+_MOST_SUBMODULES = 200
+_MOST_BYTES = 1 << 16
+_SKIPPED = frozenset(
+    (
+        "node_modules", "bower_components", "__pycache__", "site-packages", ".venv", "venv", ".tox", ".nox", "target",
+        "dist", "build", ".cache", ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".next", ".nuxt",
+        ".gradle", ".terraform", "pods",
+    )
+)  # fmt: skip
+_PROJECT_NAMES: Final = sorted(GIT_NAMES | AGENT_NAMES | EDITOR_NAMES | TOOL_NAMES)
+_SUBMODULE_PATH = re.compile(r'^\s*path\s*=\s*"?([^"\n]+?)"?\s*$', re.MULTILINE)
+# `commondir` would make git read another folder's config.
+_GIT_ABSENT = ("hooks", "config", "config.worktree", "commondir")
+_GIT_PRESENT = (*_GIT_ABSENT, "modules", "worktrees")
+
+
+class ControlPaths(NamedTuple):
+    """All absolute, inside the writable roots, each once and in order."""
+
+    existing: tuple[str, ...]
+    """Files and folders to hold read-only."""
+    missing: tuple[str, ...]
+    """Not there yet: made impossible to create, or found afterwards and undone. An empty `commondir` breaks git."""
+    links: tuple[str, ...]
+    """Control paths that are links: nothing can be mounted on them, so look whether they are still the same."""
+    pinned: tuple[str, ...]
+    """Folders above those: they stay writable but must not be moved away, or another could take their place."""
+
+
+def control_paths(workspace: Workspace) -> ControlPaths:
+    """Never raises: what can't be looked at is not there for a command either."""
+    look = _Look(workspace.write_roots)
+    for root in dict.fromkeys(workspace.write_roots):
+        look.top(root, _PROJECT_NAMES, PROJECT_SEQUENCES)
+        look.below(root)
+    if look.holds(workspace.home):
+        look.top(workspace.home, sorted(START_NAMES), (*HOME_SEQUENCES, ("bin",)))
+    if look.holds(workspace.kitbag_home):
+        look.add(workspace.kitbag_home)
+    return look.result()
+
+
+class _Look:
+    __slots__ = ("existing", "links", "missing", "roots")
+
+    def __init__(self, roots: tuple[str, ...]) -> None:
+        self.roots = roots
+        self.existing: set[str] = set()
+        self.missing: set[str] = set()
+        self.links: set[str] = set()
+
+    def holds(self, path: str) -> bool:
+        return any(is_inside(path, root) for root in self.roots)
+
+    def add(self, path: str, *, required: bool = True) -> None:
+        """A control path, there or not; `required` ones also must not appear."""
+        if not self.holds(path):
+            return
+        try:
+            mode = os.lstat(path).st_mode
+        except OSError:
+            if required:
+                self.missing.add(path)
+            return
+        if stat.S_ISLNK(mode):
+            self.links.add(path)
+            target = os.path.realpath(path)
+            # Where it leads counts too, but not all of a root because a link names it.
+            if target not in self.roots and os.path.lexists(target) and self.holds(target):
+                self.existing.add(target)
+        elif plain_part(os.path.basename(path)) == ".git":
+            self.repository(path, is_file=not stat.S_ISDIR(mode))
+        else:
+            self.existing.add(path)
+
+    def repository(self, path: str, *, is_file: bool) -> None:
+        if not is_file:
+            self.git_directory(path)
+            return
+        self.existing.add(path)
+        text = _start_of(path)
+        if text.startswith("gitdir:"):
+            place = os.path.realpath(os.path.join(os.path.dirname(path), text[len("gitdir:") :].strip("\n ")))
+            self.git_directory(place)
+            self.git_directory(os.path.realpath(os.path.join(place, _start_of(f"{place}/commondir").strip("\n "))))
+
+    def git_directory(self, path: str) -> None:
+        # An empty `.git` folder is no repository, but can become one.
+        if self.holds(path):
+            for name in _GIT_PRESENT:
+                self.add(f"{path}/{name}", required=name in _GIT_ABSENT)
+
+    def top(self, root: str, names: Iterable[str], sequences: Iterable[tuple[str, ...]]) -> None:
+        for name in names:
+            self.add(f"{root}/{name}")
+        for sequence in sequences:
+            self.add(f"{root}/{'/'.join(sequence)}")
+        if not os.path.lexists(f"{root}/.git"):
+            # With these git would take the root itself for a repository, and obey a `config` in it.
+            absent = ("objects", "commondir") if os.path.lexists(f"{root}/HEAD") else ("HEAD",)
+            self.missing.update(path for name in absent if not os.path.lexists(path := f"{root}/{name}"))
+        for found in _SUBMODULE_PATH.findall(_start_of(f"{root}/.gitmodules"))[:_MOST_SUBMODULES]:
+            folder = os.path.normpath(f"{root}/{found}")
+            if os.path.realpath(folder) == folder:
+                self.add(f"{folder}/.git", required=False)
+
+    def below(self, root: str) -> None:
+        """What is already there further down."""
+        folders, left = [root], MOST_FOLDERS
+        for _ in range(DEEPEST + 1):
+            deeper = [found for folder in folders[:left] for found in self.folder(folder)]
+            left = max(0, left - len(folders))
+            folders = deeper
+
+    def folder(self, folder: str) -> Iterator[str]:
+        """Takes what is to be held in one folder, and gives the folders in it that are worth a look."""
+        names: set[str] = set()
+        for name, is_directory in _entries(folder):
+            names.add(name)
+            path = f"{folder}/{name}"
+            if is_control_name(name):
+                self.add(path, required=False)
+            elif is_directory and name.casefold() not in _SKIPPED:
+                yield path
+        if "HEAD" in names and ("objects" in names or "commondir" in names):
+            self.git_directory(folder)
+        for sequence in PROJECT_SEQUENCES:
+            if sequence[0] in names:
+                self.add(f"{folder}/{'/'.join(sequence)}", required=False)
+
+    def result(self) -> ControlPaths:
+        above: set[str] = set()
+        for path in (*self.existing, *self.missing, *self.links):
+            parent = os.path.dirname(path)
+            while parent not in self.roots and parent not in above and parent != "/" and self.holds(parent):
+                above.add(parent)
+                parent = os.path.dirname(parent)
+        pinned = (path for path in above - self.existing if os.path.isdir(path) and not os.path.islink(path))
+        return ControlPaths(
+            tuple(sorted(self.existing)), tuple(sorted(self.missing)), tuple(sorted(self.links)), tuple(sorted(pinned))
+        )
+
+
+def _entries(folder: str) -> list[tuple[str, bool]]:
+    found: list[tuple[str, bool]] = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                found.append((entry.name, entry.is_dir(follow_symlinks=False)))
+                if len(found) == _MOST_ENTRIES:
+                    # The names that count are asked for one by one.
+                    found.extend((name, False) for name in _PROJECT_NAMES)
+                    break
+    except OSError:
+        pass
+    return found
+
+
+def _start_of(path: str) -> str:
+    """The beginning of a text file, empty when there is none. A pipe in its place can't hold us."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return ""
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return ""
+        return os.fsdecode(os.read(descriptor, _MOST_BYTES).partition(b"\0")[0])
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)

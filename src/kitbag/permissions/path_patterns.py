@@ -1,0 +1,142 @@
+"""Path patterns of rules, in gitignore's syntax: where they start from, and which paths they match.
+
+Used by rules to check them and by rule_matching; uses pathspec. A pattern that allows is read narrowly, one that
+denies or asks widely: in any case of letters, at any depth where that is in doubt, and for the folder it empties.
+"""
+
+import os
+import re
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from kitbag.errors import UsageError
+from kitbag.permissions.model import Workspace
+
+_WILD = re.compile(r"[*?\[\]\\]")
+_BENEATH = "\ufffe"
+"""A name that no pattern spells: whatever matches it below a folder matches everything there."""
+_ONE_SEGMENT = re.compile(r"[^/]+/(?:\*\*)?")
+
+
+class Anchored(NamedTuple):
+    anchor: str
+    """The directory that the pattern starts from."""
+    pattern: str
+    """In gitignore's syntax."""
+    only_names: bool = False
+    """Held against the last part of a path alone."""
+
+
+def check_pattern(specifier: str, text: str) -> None:
+    """Raises UsageError."""
+    fix = "write `//absolute`, `~/home`, `/relative to the settings`, `./here` or `*.ext`"
+    if specifier.startswith("!"):
+        raise UsageError(f"a rule can't be turned around: `{text}`", "write a rule with another effect instead")
+    if specifier.startswith("~") and not specifier.startswith("~/") and specifier != "~":
+        raise UsageError(f"other people's homes have no short name in rules: `{text}`", fix)
+    parts = specifier.split("/")
+    while parts and parts[0] in ("..", ".", "~", ""):
+        parts.pop(0)
+    if ".." in parts:
+        raise UsageError(f"`..` may stand only at the beginning of a pattern, not as in `{text}`", fix)
+    from pathspec import GitIgnoreSpec
+
+    try:
+        GitIgnoreSpec.from_lines([_quoted("/".join(parts) or "**")])
+    except ValueError as error:
+        raise UsageError(f"the pattern of `{text}` can't be read: {error}", fix) from error
+
+
+def remark_on_pattern(text: str, tool: str, specifier: str, base: str) -> list[tuple[str, str]]:
+    """`/etc/passwd` in a rule is not `/etc/passwd` on the disk, which people find out late."""
+    if not specifier.startswith("/") or specifier.startswith("//"):
+        return []
+    first = specifier[1:].split("/", 1)[0]
+    if _WILD.search(first) or not os.path.lexists(f"/{first}") or os.path.lexists(os.path.join(base, first)):
+        return []
+    what = f"`{text}`: `{specifier}` starts from {base}, not from the root of the disk"
+    return [(what, f"write `{tool}(/{specifier})` for an absolute path")]
+
+
+def pattern_matches(
+    specifier: str, narrow: bool, base: str, path: str, workspace: Workspace, folder: bool = False
+) -> bool:
+    """Whether an absolute, normal path matches; `folder`: whether all that is in it does."""
+    if path == os.sep and not folder:
+        return False
+    for anchor, spec, only_names in _compiled(specifier, narrow, base, workspace):
+        below = os.path.basename(path) if only_names else _below(path, anchor)
+        if below is None:
+            continue
+        if not narrow:
+            below = below.casefold()
+        if folder and spec.match_file(f"{below}/{_BENEATH}" if below else _BENEATH):
+            return True
+        if below and (not folder or not narrow) and spec.match_file(below):
+            return True
+    return False
+
+
+def named_places(specifier: str, base: str, workspace: Workspace, fill: str | None = None) -> list[str]:
+    """What a pattern that allows names, as absolute paths: parts with a wildcard are left out, or have it filled."""
+    found: list[str] = []
+    for anchor, pattern, _ in anchored(specifier, True, base, workspace):
+        parts = [part for part in pattern.split("/") if part]
+        if fill is None:
+            parts = [part for part in parts if not _WILD.search(part)]
+        else:
+            parts = [part.replace("*", fill).replace("?", fill) for part in parts if part.strip("*?")]
+        if parts:
+            found.append(os.path.join(anchor, *parts))
+    return found
+
+
+def anchored(specifier: str, narrow: bool, base: str, workspace: Workspace) -> list[Anchored]:
+    if specifier.startswith("//"):
+        return [Anchored("/", "/" + specifier.lstrip("/"))]
+    if specifier.startswith("~"):
+        return [Anchored(workspace.home, specifier[1:] if len(specifier) > 2 else "/**")]
+    if specifier.startswith("/"):
+        found = [Anchored(base, specifier if len(specifier) > 1 else "/**")]
+        # Who denies `/etc/passwd` may well mean the one on the disk.
+        return found if narrow else [*found, Anchored("/", specifier if len(specifier) > 1 else "/**")]
+    if specifier.startswith(("./", "../")) or specifier in (".", ".."):
+        start, parts = workspace.root, specifier.split("/")
+        while parts and parts[0] in (".", "..", ""):
+            start = os.path.dirname(start) if parts.pop(0) == ".." else start
+        return [Anchored(start, "/" + ("/".join(parts) or "**"))]
+    if _ONE_SEGMENT.fullmatch(specifier) and specifier != "**/":
+        name = specifier.split("/", 1)[0]
+        if narrow:
+            return [Anchored(workspace.root, f"/{name}/**")]
+        return [Anchored(root, f"**/{name}/**") for root in workspace.read_roots]
+    if narrow:
+        return [Anchored(workspace.root, specifier)]
+    found = [Anchored(root, specifier) for root in workspace.read_roots]
+    name = specifier.removeprefix("**/")
+    return found if "/" in name or name == "**" else [*found, Anchored("/", name, only_names=True)]
+
+
+@lru_cache(maxsize=2000)
+def _compiled(specifier: str, narrow: bool, base: str, workspace: Workspace) -> tuple[tuple[str, Any, bool], ...]:
+    from pathspec import GitIgnoreSpec
+
+    made: list[tuple[str, Any, bool]] = []
+    for anchor, pattern, only_names in anchored(specifier, narrow, base, workspace):
+        spec = GitIgnoreSpec.from_lines([_quoted(pattern if narrow else pattern.casefold())])
+        for start in dict.fromkeys((anchor, os.path.realpath(anchor))):
+            made.append((start, spec, only_names))
+    return tuple(made)
+
+
+def _quoted(pattern: str) -> str:
+    """A gitignore line has a comment sign and a negation; a rule has neither."""
+    return f"\\{pattern}" if pattern.startswith(("#", "!")) else pattern
+
+
+def _below(path: str, anchor: str) -> str | None:
+    """The rest of a path inside the anchor; None when it is outside."""
+    if path == anchor:
+        return ""
+    start = anchor if anchor.endswith(os.sep) else anchor + os.sep
+    return path[len(start) :] if path.startswith(start) else None

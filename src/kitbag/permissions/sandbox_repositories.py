@@ -1,0 +1,158 @@
+"""Finds the git repositories in a workspace, and puts those out of force that a sandboxed command made.
+
+Mounts hold the places that are known beforehand; a folder that the command makes itself is not one of them. git runs
+what a repository's config names as soon as someone stands in it, so a new one is renamed before the command's end is
+told. A folder is read again only when its change time, which nobody can set, is another.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+SUFFIX: Final = ".held-by-kitbag"
+_REASON = "git runs what the config of a repository names"
+_MOST_FOLDERS = 400_000
+_SETTLED = 100_000_000
+"""Nanoseconds after which a change would have got another time stamp."""
+
+
+class _Folder(NamedTuple):
+    identity: tuple[int, int]
+    changed: int
+    read_at: int
+    folders: tuple[str, ...]
+    marks: tuple[str, ...]
+    """The names in it that make it a repository."""
+
+
+_known: dict[str, _Folder] = {}
+
+
+def repositories(roots: Iterable[str]) -> set[str]:
+    """Each `.git`, and the `HEAD` of each repository without one."""
+    found: set[str] = set()
+    seen: set[str] = set()
+    for root in roots:
+        pending = [root]
+        while pending:
+            path = pending.pop()
+            if path in seen:
+                continue
+            seen.add(path)
+            folder = _look(path)
+            if folder is not None:
+                found.update(f"{path}/{name}" for name in folder.marks)
+                pending += [f"{path}/{name}" for name in folder.folders]
+    if len(_known) > _MOST_FOLDERS:
+        _known.clear()
+    return found
+
+
+def _look(path: str) -> _Folder | None:
+    try:
+        state = os.lstat(path)
+        known = _known.get(path)
+        identity = (state.st_dev, state.st_ino)
+        if known and known.identity == identity and known.changed == state.st_ctime_ns < known.read_at - _SETTLED:
+            return known
+        now = time.time_ns()
+        folders: list[str] = []
+        names: set[str] = set()
+        with os.scandir(path) as entries:
+            for entry in entries:
+                name = entry.name
+                if name == "HEAD" or name.casefold() in (".git", "objects", "commondir"):
+                    names.add(name)
+                if entry.is_dir(follow_symlinks=False) and name.casefold() != ".git":
+                    folders.append(name)
+    except OSError:
+        _known.pop(path, None)
+        return None
+    marks = [name for name in names if name.casefold() == ".git"]
+    if "HEAD" in names and ("objects" in names or "commondir" in names):
+        marks.append("HEAD")
+    _known[path] = _Folder(identity, state.st_ctime_ns, now, tuple(folders), tuple(marks))
+    return _known[path]
+
+
+def disarm(paths: Iterable[str], roots: Iterable[str]) -> list[str]:
+    """Renames them where they lie. What was done, as sentences."""
+    roots = tuple(roots)
+    return [_disarm(path, max((r for r in roots if path.startswith(f"{r}/")), key=len)) for path in sorted(paths)]
+
+
+def _disarm(path: str, root: str) -> str:
+    shown = os.path.relpath(path, root)
+    try:
+        # From folder to folder, so that no link can lead the renaming elsewhere.
+        folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for part in shown.split(os.sep)[:-1]:
+                below = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+                os.close(folder)
+                folder = below
+            name = _move_aside(os.path.basename(path), folder)
+            # What was a `.git` folder would still be a repository for whoever stands in it.
+            with contextlib.suppress(OSError):
+                inside = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+                try:
+                    _move_aside("HEAD", inside)
+                finally:
+                    os.close(inside)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        return f"the command made a git repository at {shown}, which can't be renamed ({error.strerror}): {_REASON}"
+    return f"the command made a git repository; its {shown} is now called {name}, since {_REASON}"
+
+
+def _move_aside(name: str, folder: int) -> str:
+    free, count = name + SUFFIX, 1
+    with contextlib.suppress(FileNotFoundError):
+        while os.stat(free, dir_fd=folder, follow_symlinks=False):
+            free, count = f"{name}{SUFFIX}-{count}", count + 1
+    os.rename(name, free, src_dir_fd=folder, dst_dir_fd=folder)
+    return free
+
+
+class Link(NamedTuple):
+    """A control path that is a link: no mount can hold it, so it is looked at afterwards."""
+
+    path: str
+    target: str
+
+
+def links(paths: Iterable[str]) -> list[Link]:
+    found: list[Link] = []
+    for path in paths:
+        with contextlib.suppress(OSError):
+            found.append(Link(path, os.readlink(path)))
+    return found
+
+
+def restore(before: Iterable[Link]) -> list[str]:
+    """Puts back each link that is gone or leads elsewhere. What was done, as sentences."""
+    said: list[str] = []
+    for link in before:
+        try:
+            if os.readlink(link.path) == link.target:
+                continue
+        except OSError:
+            pass
+        parent, name = os.path.split(link.path)
+        try:
+            folder = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                aside = ""
+                with contextlib.suppress(FileNotFoundError):
+                    aside = _move_aside(name, folder)
+                os.symlink(link.target, name, dir_fd=folder)
+            finally:
+                os.close(folder)
+            what = f"; what was put there is called {aside}" if aside else ""
+            said.append(f"the command took away the link {link.path}, which is back{what}")
+        except OSError as error:
+            said.append(f"the command took away the link {link.path}, which can't be put back: {error.strerror}")
+    return said

@@ -1,0 +1,83 @@
+"""The second opinion: where tree-sitter's bash grammar sees commands begin.
+
+`shell_analysis` compares it with what `shell_scan` found; where the two differ, nobody can be sure. Only asked about
+text that the scanner could read, because the grammar's error recovery takes quadratic time on text that nobody can.
+"""
+
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from tree_sitter import Language
+
+# Its words begin with a keyword instead of a name.
+_WITH_KEYWORD = frozenset({"declaration_command", "unset_command", "test_command"})
+_WORDS_OF_LANGUAGE = frozenset({"time", "coproc"})
+
+
+class Opinion(NamedTuple):
+    starts: frozenset[int]
+    """Where the first word of each command stands."""
+    optional: frozenset[int]
+    """Where one may stand: the words after `time`."""
+    broken: bool
+    """It doesn't parse."""
+
+
+@cache
+def _language() -> "Language":
+    import tree_sitter
+    import tree_sitter_bash
+
+    return tree_sitter.Language(tree_sitter_bash.language())
+
+
+def second_opinion(text: str) -> Opinion:
+    """The offsets count characters, as in the text."""
+    from tree_sitter import Parser
+
+    source = text.encode("utf-8", "replace")
+    root = Parser(_language()).parse(source).root_node
+    starts: set[int] = set()
+    optional: set[int] = set()
+    broken = root.has_error
+    cursor = root.walk()
+    descending = True
+    while True:
+        if descending:
+            node = cursor.node
+            if node is not None:
+                if node.is_error or node.is_missing:
+                    broken = True
+                if node.type in _WITH_KEYWORD:
+                    starts.add(node.start_byte)
+                elif node.type == "command":
+                    name = node.child_by_field_name("name")
+                    if name is not None:
+                        starts.add(name.start_byte)
+                        if source[name.start_byte : name.end_byte].decode() in _WORDS_OF_LANGUAGE:
+                            optional.add(name.start_byte)
+                            optional.update(child.start_byte for child in node.children)
+            if cursor.goto_first_child():
+                continue
+        if cursor.goto_next_sibling():
+            descending = True
+        elif cursor.goto_parent():
+            descending = False
+        else:
+            break
+    if len(source) != len(text):
+        characters = _character_offsets(text)
+        starts = {characters[start] for start in starts}
+        optional = {characters[start] for start in optional}
+    return Opinion(frozenset(starts), frozenset(optional), broken)
+
+
+def _character_offsets(text: str) -> dict[int, int]:
+    offsets: dict[int, int] = {}
+    byte = 0
+    for index, character in enumerate(text):
+        offsets[byte] = index
+        byte += len(character.encode("utf-8", "replace"))
+    offsets[byte] = len(text)
+    return offsets

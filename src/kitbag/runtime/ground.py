@@ -1,0 +1,68 @@
+"""What a run stands on, made from the user's start directory, settings and environment: trust, library, permissions.
+
+Used by runtime/agent and by the commands that explain a decision. Reads only; the sandbox is tried when it is needed.
+"""
+
+import os
+from typing import NamedTuple
+
+from kitbag.errors import Diagnostic
+from kitbag.library.registry import Registry
+from kitbag.library.scopes import Places
+from kitbag.permissions.decide import READ_ONLY_AGENTS, Permissions
+from kitbag.permissions.model import Workspace
+from kitbag.permissions.rule_files import Given, Loaded, load_permissions, workspace_of
+from kitbag.permissions.trust import Trust, workspace_trust
+
+
+class Ground(NamedTuple):
+    places: Places
+    trust: Trust
+    library: Registry
+    workspace: Workspace
+    permissions: Permissions
+    loaded: Loaded
+    diagnostics: tuple[Diagnostic, ...]
+    """Of the settings, and of the rules in them."""
+
+
+def lay_ground(
+    places: Places,
+    *,
+    given: Given,
+    trust_workspace: bool = False,
+    extra: tuple[str, ...] = (),
+    team: str = "",
+    persona: str = "",
+) -> Ground:
+    """Raises UsageError for a wrong rule or mode, NotFoundError for a team or persona that does not exist."""
+    from kitbag.permissions.sandbox import protection
+
+    trust = workspace_trust(places, trusted_for_now=trust_workspace)
+    library = Registry(places, extra=extra, team=team, persona=persona, leave_out_project=not trust.is_open)
+    workspace, problems = workspace_of(places, library.settings)
+    workspace = workspace._replace(also_readable=_skill_roots(library))
+    loaded = load_permissions(library.settings, workspace, trusted=trust.is_open, given=given)
+    permissions = Permissions(
+        workspace,
+        loaded.mode,
+        loaded.rules,
+        protection(),
+        network=library.settings.get("sandbox.network") == "on",
+        read_only_agents=_read_only_agents(library),
+    )
+    diagnostics = (*library.settings.diagnostics, *problems, *loaded.diagnostics)
+    return Ground(places, trust, library, workspace, permissions, loaded, diagnostics)
+
+
+def _skill_roots(library: Registry) -> tuple[str, ...]:
+    """Where skills that may be loaded keep the files they name; the project's are in the workspace anyway."""
+    roots = {skill.root.plugin_path or skill.root.path for skill in library.skills if skill.root.scope != "project"}
+    return tuple(sorted(os.path.realpath(root) for root in roots))
+
+
+def _read_only_agents(library: Registry) -> frozenset[str]:
+    """The built-in ones whose names nobody else has taken."""
+    return frozenset(
+        agent.name for agent in library.agents if agent.root.scope == "built-in" and agent.name in READ_ONLY_AGENTS
+    )

@@ -1,0 +1,399 @@
+"""The journal: everything that must outlive a crash, in order, each record written once and never changed.
+
+`append` and `write` return when the record is on the disk. Those who write at the same time share one commit.
+Every body passes the redactor here and nowhere else. Several processes may have one journal open. Used by
+approvals, transcripts and tasks; the file is journal_file's.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from kitbag.store import journal_file
+from kitbag.store.journal_file import Saved, open_file, store_error
+from kitbag.store.journal_watch import POLL_SECONDS, Watch
+from kitbag.store.private_files import StoreError
+from kitbag.store.redaction import Redactor
+
+_PAGE = 500
+_INSERT = (
+    "INSERT INTO records (stream, at, kind, body, key) VALUES (?, ?, ?, ?, ?)"
+    " ON CONFLICT (key) WHERE key IS NOT NULL DO NOTHING"
+)
+_SELECT = "SELECT seq, stream, at, kind, body FROM records WHERE "
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+# The next name after each, so that the time depends on how many streams there are and not on how many records.
+_STREAMS = """
+WITH RECURSIVE found (stream) AS (
+  SELECT min(stream) FROM records WHERE stream >= ?1
+  UNION ALL
+  SELECT (SELECT min(records.stream) FROM records WHERE records.stream > found.stream) FROM found
+  WHERE substr(found.stream, 1, length(?1)) = ?1
+)
+SELECT stream FROM found WHERE substr(stream, 1, length(?1)) = ?1
+"""
+
+
+class Record(NamedTuple):
+    seq: int
+    """Grows with every record of the journal, whatever its stream; whoever sees one can see all before it."""
+    stream: str
+    at: str
+    kind: str
+    body: Any
+
+
+class Entry(NamedTuple):
+    """A record that is to be written."""
+
+    stream: str
+    kind: str
+    body: object
+
+
+def journal_path(kitbag_home: str) -> str:
+    """The journal of a machine's user."""
+    return os.path.join(kitbag_home, "state", "journal.db")
+
+
+class _Batch:
+    """What one caller wants written, and what came of it."""
+
+    __slots__ = ("done", "error", "future", "rows", "seqs")
+
+    def __init__(self, rows: list[tuple[str, str, str, str, str | None]]) -> None:
+        self.rows = rows
+        self.seqs: list[int | None] = []
+        self.error: StoreError | None = None
+        self.done = False
+        self.future: asyncio.Future[None] | None = None
+
+    def result(self) -> list[int | None]:
+        if self.error is not None:
+            # A new one each time: the same failure is raised in the tasks of many callers.
+            raise StoreError(self.error.problem, self.error.fix) from self.error
+        return self.seqs
+
+
+class Journal:
+    """Safe to use from several threads and event loops at once. After a fork, the child opens its own."""
+
+    def __init__(self, file: journal_file.File, redactor: Redactor) -> None:
+        self._file = file
+        self._redactor = redactor
+        self._process = os.getpid()
+        self._waiting: deque[_Batch] = deque()
+        self._writing = threading.Lock()
+        self._reading = threading.Lock()
+        self._committed = threading.Condition()
+        self._watches: dict[asyncio.AbstractEventLoop, Watch] = {}
+        self._wake = threading.Semaphore(0)
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    @classmethod
+    def open(cls, path: str, redactor: Redactor) -> "Journal":
+        """Makes the file when there is none. A damaged one is set aside: `saved` says so, and so does a record."""
+        journal = cls(open_file(path), redactor)
+        if journal.saved is not None:
+            journal.append("journal", "damaged", journal.saved._asdict())
+        return journal
+
+    @property
+    def path(self) -> str:
+        return self._file.path
+
+    @property
+    def saved(self) -> Saved | None:
+        return self._file.saved
+
+    @property
+    def redactor(self) -> Redactor:
+        return self._redactor
+
+    def __enter__(self) -> "Journal":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Writes what is still waiting. May be called twice."""
+        with self._writing:
+            if self._closed:
+                return
+            try:
+                self._commit_waiting()
+            finally:
+                self._closed = True
+                with self._reading:
+                    self._file.reader.close()
+                self._file.writer.close()
+                os.close(self._file.guard)
+        self._wake.release()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    # Writing
+
+    def append(self, stream: str, kind: str, body: object) -> int:
+        """The number of the record, which is durable now."""
+        return _given(self._lead(self._batch([Entry(stream, kind, body)])))[0]
+
+    def append_all(self, entries: Iterable[Entry]) -> list[int]:
+        """All of them next to each other, or none."""
+        return _given(self._lead(self._batch(entries)))
+
+    def append_once(self, key: str, stream: str, kind: str, body: object) -> int | None:
+        """None when a record with this key is there already, from whatever process: the first one wins."""
+        return self._lead(self._batch([Entry(stream, kind, body)], key))[0]
+
+    async def write(self, stream: str, kind: str, body: object) -> int:
+        """`append` that leaves the event loop free. When it is cancelled, the record may be written or not."""
+        return _given(await self._hand_over(self._batch([Entry(stream, kind, body)])))[0]
+
+    async def write_all(self, entries: Iterable[Entry]) -> list[int]:
+        return _given(await self._hand_over(self._batch(entries)))
+
+    async def write_once(self, key: str, stream: str, kind: str, body: object) -> int | None:
+        return (await self._hand_over(self._batch([Entry(stream, kind, body)], key)))[0]
+
+    def _batch(self, entries: Iterable[Entry], key: str | None = None) -> _Batch:
+        at = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+        return _Batch([(_name(stream), at, _name(kind), self._text(body), key) for stream, kind, body in entries])
+
+    def _text(self, body: object) -> str:
+        """Only ASCII, so that no character in it, not even half of one, is beyond what a file can hold."""
+        try:
+            text = _ENCODER.encode(body)
+            return _ENCODER.encode(self._redactor.value(body)) if self._redactor.has_signs(text) else text
+        except (ValueError, RecursionError) as error:
+            raise StoreError(f"a record can't be written as JSON: {error}", "leave out what is no JSON") from error
+
+    def _usable(self) -> None:
+        if self._closed:
+            raise StoreError(f"{self.path} is closed", "open it again")
+        if os.getpid() != self._process:
+            raise StoreError(f"{self.path} was opened by another process", "open it after the fork")
+
+    def _lead(self, batch: _Batch) -> list[int | None]:
+        """Whoever gets the lock writes for all who wait for it."""
+        self._usable()
+        if not batch.rows:
+            return []
+        self._waiting.append(batch)
+        with self._writing:
+            if not batch.done:
+                self._usable()
+                self._commit_waiting()
+        return batch.result()
+
+    async def _hand_over(self, batch: _Batch) -> list[int | None]:
+        self._usable()
+        if not batch.rows:
+            return []
+        batch.future = asyncio.get_running_loop().create_future()
+        if self._thread is None:
+            with self._committed:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._write_for_loops, name="journal", daemon=True)
+                    self._thread.start()
+        self._waiting.append(batch)
+        self._wake.release()
+        if self._closed:  # between the first line and here
+            self._fail(self._taken())
+        await batch.future
+        return batch.result()
+
+    def _write_for_loops(self) -> None:
+        while True:
+            self._wake.acquire()
+            with self._writing:
+                if self._closed:
+                    self._fail(self._taken())
+                    return
+                self._commit_waiting()
+
+    def _taken(self) -> list[_Batch]:
+        batches: list[_Batch] = []
+        with contextlib.suppress(IndexError):
+            while True:
+                batches.append(self._waiting.popleft())
+        return batches
+
+    def _commit_waiting(self) -> None:
+        """With the lock held. A failure is told to those it belongs to; only an interruption is raised."""
+        batches = self._taken()
+        if not batches:
+            return
+        try:
+            failure = self._commit(batches)
+            # One that can't be written is no reason to lose the others.
+            if failure is not None and len(batches) > 1 and not failure.busy:
+                for batch in batches:
+                    alone = self._commit([batch])
+                    batch.error = alone.error if alone else None
+            elif failure is not None:
+                for batch in batches:
+                    batch.error = failure.error
+        except BaseException:
+            # The records of the others, and perhaps ours, wait for the next one who writes.
+            unsettled = [batch for batch in batches if not batch.seqs and batch.error is None]
+            self._waiting.extendleft(reversed(unsettled))
+            self._wake.release()
+            raise
+        finally:
+            self._finish([batch for batch in batches if batch.seqs or batch.error is not None])
+
+    def _commit(self, batches: list[_Batch]) -> "_Failure | None":
+        writer = self._file.writer
+        made: list[list[int | None]] = []
+        try:
+            self._begin()
+            for batch in batches:
+                cursors = [writer.execute(_INSERT, row) for row in batch.rows]
+                made.append([cursor.lastrowid if cursor.rowcount else None for cursor in cursors])
+            writer.execute("COMMIT")
+        except sqlite3.Error as error:
+            made.clear()
+            self._roll_back()
+            journal_file.note_damage(self.path, error)
+            return _Failure(store_error(self.path, error), journal_file.is_busy(error))
+        finally:
+            if writer.in_transaction:  # interrupted
+                made.clear()
+                self._roll_back()
+            if len(made) == len(batches):
+                for batch, seqs in zip(batches, made, strict=True):
+                    batch.seqs = seqs
+        return None
+
+    def _begin(self) -> None:
+        end = time.monotonic() + journal_file.BUSY_SECONDS
+        while True:
+            try:
+                self._file.writer.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.Error as error:
+                # SQLite waits by itself, but not in each of its states.
+                if not journal_file.is_busy(error) or time.monotonic() > end:
+                    raise
+                time.sleep(POLL_SECONDS)
+
+    def _roll_back(self) -> None:
+        if self._file.writer.in_transaction:
+            with contextlib.suppress(sqlite3.Error):
+                self._file.writer.execute("ROLLBACK")
+
+    def _fail(self, batches: list[_Batch]) -> None:
+        for batch in batches:
+            batch.error = StoreError(f"{self.path} is closed", "open it again")
+        self._finish(batches)
+
+    def _finish(self, batches: list[_Batch]) -> None:
+        by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+        for batch in batches:
+            batch.done = True
+            if batch.future is not None:
+                by_loop.setdefault(batch.future.get_loop(), []).append(batch.future)
+        for loop, futures in by_loop.items():
+            with contextlib.suppress(RuntimeError):  # its loop has ended
+                loop.call_soon_threadsafe(_settle, futures)
+        with self._committed:
+            self._committed.notify_all()
+        for loop, watch in list(self._watches.items()):
+            if not watch.is_idle:
+                with contextlib.suppress(RuntimeError):
+                    loop.call_soon_threadsafe(watch.look)
+
+    # Reading
+
+    def read(self, stream: str | None = None, after: int = 0) -> Iterator[Record]:
+        """Of one stream or of all, in order. Nothing is held between two records."""
+        condition = "seq > ?" if stream is None else "stream = ? AND seq > ?"
+        query = f"{_SELECT}{condition} ORDER BY seq LIMIT {_PAGE}"
+        while True:
+            rows = self._query(query, (after,) if stream is None else (stream, after))
+            for row in rows:
+                yield self._record(row)
+            if len(rows) < _PAGE:
+                return
+            after = int(rows[-1][0])
+
+    def last(self, stream: str) -> Record | None:
+        rows = self._query(f"{_SELECT}stream = ? ORDER BY seq DESC LIMIT 1", (stream,))
+        return self._record(rows[0]) if rows else None
+
+    def last_seq(self) -> int:
+        """Of all records; 0 when there is none."""
+        rows = self._query("SELECT seq FROM records ORDER BY seq DESC LIMIT 1", ())
+        return int(rows[0][0]) if rows else 0
+
+    def streams(self, prefix: str = "") -> list[str]:
+        return [str(row[0]) for row in self._query(_STREAMS, (prefix,))]
+
+    def wait(self, after: int, seconds: float) -> bool:
+        """Whether there is a record after this one before the time is over; from another process too."""
+        end = time.monotonic() + seconds
+        while self.last_seq() <= after:
+            left = end - time.monotonic()
+            if left <= 0:
+                return False
+            with self._committed:
+                self._committed.wait(min(left, POLL_SECONDS))
+        return True
+
+    async def changed(self, after: int, seconds: float | None = None) -> bool:
+        """`wait` that leaves the event loop free; without a time it waits until it is cancelled."""
+        loop = asyncio.get_running_loop()
+        watch = self._watches.setdefault(loop, Watch(loop, self.last_seq))
+        try:
+            return await watch.wait(after, seconds)
+        finally:
+            if watch.is_idle:
+                self._watches.pop(loop, None)
+
+    def _query(self, query: str, values: tuple[object, ...]) -> list[Any]:
+        with self._reading:
+            self._usable()
+            try:
+                return self._file.reader.execute(query, values).fetchall()
+            except sqlite3.Error as error:
+                journal_file.note_damage(self.path, error)
+                raise store_error(self.path, error) from error
+
+    def _record(self, row: Any) -> Record:
+        try:
+            return Record(row[0], row[1], row[2], row[3], json.loads(row[4]))
+        except (ValueError, RecursionError) as error:
+            raise StoreError(f"record {row[0]} of {self.path} is damaged: {error}", "restore the file") from error
+
+
+class _Failure(NamedTuple):
+    error: StoreError
+    busy: bool
+
+
+def _settle(futures: list["asyncio.Future[None]"]) -> None:
+    for future in futures:
+        if not future.done():  # cancelled meanwhile
+            future.set_result(None)
+
+
+def _given(seqs: list[int | None]) -> list[int]:
+    return [seq for seq in seqs if seq is not None]
+
+
+def _name(text: str) -> str:
+    """Streams and kinds are our own words."""
+    if not text or not text.isprintable():
+        raise ValueError(f"{text!r} can't name records")
+    return text

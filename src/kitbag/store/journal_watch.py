@@ -1,0 +1,65 @@
+"""Waits, in an event loop, for a journal to grow, whoever writes to it: this process or another.
+
+One timer a loop looks for all who wait. Used by the journal.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from kitbag.store.private_files import StoreError
+
+POLL_SECONDS = 0.02
+"""What another process writes is seen after this time; what this one writes is seen at once."""
+
+
+class Watch:
+    """Belongs to one event loop."""
+
+    __slots__ = ("_last_seq", "_loop", "_timer", "_waiters")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, last_seq: Callable[[], int]) -> None:
+        self._loop = loop
+        self._last_seq = last_seq
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._waiters
+
+    async def wait(self, after: int, seconds: float | None) -> bool:
+        """Whether there is a record after this one before the time is over."""
+        waiter = (after, self._loop.create_future())
+        self._waiters.append(waiter)
+        try:
+            self.look()
+            async with asyncio.timeout(seconds):
+                await waiter[1]
+            return True
+        except TimeoutError:
+            return False
+        finally:
+            self._waiters.remove(waiter)
+            if not self._waiters and self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    def look(self) -> None:
+        open_waiters = [(after, future) for after, future in self._waiters if not future.done()]
+        if not open_waiters:
+            return
+        try:
+            last = self._last_seq()
+        except StoreError as error:
+            for _, future in open_waiters:
+                future.set_exception(StoreError(error.problem, error.fix))
+            return
+        for after, future in open_waiters:
+            if last > after:
+                future.set_result(None)
+        if self._timer is None:
+            self._timer = self._loop.call_later(POLL_SECONDS, self._look_again)
+
+    def _look_again(self) -> None:
+        self._timer = None
+        self.look()

@@ -1,0 +1,151 @@
+"""Takes secrets out of what is stored: known values in all their spellings, and what looks like a secret.
+
+Only what is written down passes here: what a person approves and what runs stays as it is. Used by the
+journal for every record. Knows secrets by value (the environment), by shape and by name.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import cast
+
+from kitbag.store.named_secrets import WORDS, hides_secret, named_spans, says_nothing
+from kitbag.store.secret_names import holds_secret
+from kitbag.store.token_shapes import STARTS, STARTS_IN_LOWER_CASE, Span, token_spans
+
+MARK = "[REDACTED]"
+SHORTEST = 6
+"""A known value that is shorter would be found in too much that is no secret."""
+_SURE = 12
+"""A plain word or number that is shorter counts only where it stands alone."""
+_SIGNS_IN_LOWER_CASE = (*STARTS_IN_LOWER_CASE, *WORDS)
+_LOWER = {capital: capital + 32 for capital in range(ord("A"), ord("Z") + 1)}
+
+
+class Redactor:
+    """Safe to share between threads: it never changes."""
+
+    __slots__ = ("_alone", "_anywhere", "_signs")
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        alone: set[str] = set()
+        anywhere: set[str] = set()
+        for secret in secrets:
+            for value in _worth_hiding(secret):
+                (alone if _is_plain(value) else anywhere).add(value)
+                anywhere.update(_spellings(value))
+        self._alone = tuple(sorted(alone, key=len, reverse=True))
+        self._anywhere = tuple(sorted(anywhere - alone, key=len, reverse=True))
+        self._signs = (*{json.dumps(form)[1:-1] for form in (*self._alone, *self._anywhere)}, *STARTS)
+
+    @classmethod
+    def of_environment(
+        cls, environment: Mapping[str, str], is_secret: Callable[[str], bool] = holds_secret
+    ) -> "Redactor":
+        """Knows the values of the variables whose names look like a secret's."""
+        return cls(value for name, value in environment.items() if is_secret(name))
+
+    def has_signs(self, as_json: str) -> bool:
+        """Of a value in JSON's ASCII: whether it is worth a closer look. Without signs, `value` changes nothing."""
+        for sign in self._signs:
+            if sign in as_json:
+                return True
+        lowered = as_json.lower()
+        return any(word in lowered for word in _SIGNS_IN_LOWER_CASE)
+
+    def text(self, text: str) -> str:
+        if len(text) < SHORTEST:
+            return text
+        spans = sorted(self._spans(text))
+        if not spans:
+            return text
+        pieces: list[str] = []
+        done = 0
+        for start, end in spans:
+            if start >= done:
+                pieces += (text[done:start], MARK)
+            done = max(done, end)
+        pieces.append(text[done:])
+        return "".join(pieces)
+
+    def value(self, value: object) -> object:
+        """Of what JSON can hold, a copy: every text in it, keys too, and what a key says is a secret."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, Mapping):
+            made: dict[object, object] = {}
+            for key, item in cast("Mapping[object, object]", value).items():
+                name = self.text(key) if isinstance(key, str) else key
+                while name in made:  # two secrets as keys must not become one entry
+                    name = f"{name}+"
+                made[name] = self._entry(key, item)
+            return made
+        if isinstance(value, (list, tuple)):
+            return [self.value(item) for item in cast("Iterable[object]", value)]
+        return value
+
+    def _entry(self, key: object, value: object) -> object:
+        if isinstance(key, str) and isinstance(value, str) and hides_secret(key, value):
+            return MARK
+        return self.value(value)
+
+    def _spans(self, text: str) -> Iterator[Span]:
+        for secret in self._anywhere:
+            if secret in text:
+                yield from _occurrences(text, secret)
+        for secret in self._alone:
+            for start, end in _occurrences(text, secret):
+                if not text[start - 1 : start].isalnum() and not text[end : end + 1].isalnum():
+                    yield start, end
+        lowered = text.lower()
+        if len(lowered) != len(text):  # a few letters become two
+            lowered = text.translate(_LOWER)
+        yield from token_spans(text, lowered)
+        yield from named_spans(text, lowered)
+
+
+def _occurrences(text: str, secret: str) -> Iterator[Span]:
+    at = text.find(secret)
+    while at >= 0:
+        yield at, at + len(secret)
+        at = text.find(secret, at + len(secret))
+
+
+def _worth_hiding(secret: str) -> Iterator[str]:
+    """The value itself, and the password when it is a URL with one."""
+    from urllib.parse import unquote
+
+    value = secret.strip()
+    if len(value) >= SHORTEST and not says_nothing(value):
+        yield value
+    if "://" in value:
+        userinfo, at, _ = value.partition("://")[2].partition("/")[0].rpartition("@")
+        password = userinfo.partition(":")[2]
+        if at and len(password) >= SHORTEST:
+            yield password
+            yield unquote(password)
+
+
+def _is_plain(value: str) -> bool:
+    return len(value) < _SURE and (value.isalpha() or value.isdigit())
+
+
+def _spellings(value: str) -> Iterator[str]:
+    """As it looks in a URL, in JSON, in HTML, in hexadecimal and inside base64."""
+    import base64
+    import html
+    from urllib.parse import quote, quote_plus
+
+    data = value.encode("utf-8", "surrogateescape")
+    percent = quote(data, safe="")
+    spellings = {percent, percent.lower(), quote(data), quote_plus(data)}
+    for escaped in (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]):
+        spellings |= {escaped, escaped.replace("/", "\\/"), json.dumps(escaped)[1:-1]}
+    spellings |= {html.escape(value), value.replace("'", "'\\''"), value.replace("'", "'\"'\"'")}
+    spellings |= {data.hex(), data.hex().upper()}
+    for before in range(3):
+        # Inside a longer text each byte can fall on three places; what the neighbours change is left off.
+        encoded = base64.b64encode(bytes(before) + data).decode().rstrip("=")
+        sure = encoded[(before * 8 + 5) // 6 : (before + len(data)) * 8 // 6]
+        spellings |= {sure, sure.replace("+", "-").replace("/", "_")}
+    # A copy of the value itself is found as such, or only where it stands alone.
+    return (spelling for spelling in spellings if spelling != value and len(spelling) >= SHORTEST)

@@ -1,0 +1,30 @@
+"""Which names look like a secret's: of environment variables, of settings, of fields.
+
+Used by redaction, and above it by whatever gives an environment to a command. Imports nothing of Kitbag.
+"""
+
+import re
+
+_SECRET_NAME = re.compile(
+    r"KEY|TOKEN|SECRET|PASS(?:WORD|WD|PHRASE|$)|CREDENTIAL|PRIVATE|COOKIE|AUTH(?!OR)|SIGNATURE|_(?:PAT|PWD|DSN)$"
+    r"|^(?:AWS|AZURE|GCP|GOOGLE|VAULT)_|(?:DATABASE|REDIS|MONGO\w*|POSTGRES\w*|MYSQL|AMQP|BROKER|WEBHOOK)_?UR[IL]",
+    re.IGNORECASE,
+)
+# Kept from commands with the rest, but what they hold is a place or a choice: to redact it would tear up plain text.
+_HARMLESS_VALUE = re.compile(
+    r"(?:^|_)(?:REGION|ZONE|PROFILE|SOCK(?:ET)?|FILE|PATH|DIR|HOME|LOCATION|PAGER|TYPE|MODE|METHOD|TTL|LIFETIME|LAYOUT"
+    r"|PARALLELISM|ENABLED|DISABLED|LIMIT|LENGTH|COUNT|SIZE|VERSION|OUTPUT|FORMAT|PROVIDER|PREFIX|NAME|PROJECT|LEVEL"
+    r"|TOKENS|KEYS|KEYMAP|KEYBOARD|KEYRING|HOST|PORT|AGENT_PID|TIMEOUT|ATTEMPTS|ALGORITHM|PUBLIC_KEY|PRIMARY_KEY"
+    r"|ADDR|ENDPOINT|REALM|CLUSTER|FOREIGN_KEY|SORT_KEY|CACHE_KEY|PARTITION_KEY)$",
+    re.IGNORECASE,
+)
+
+
+def looks_secret(name: str) -> bool:
+    """An environment variable that no text may ask for and no command is given."""
+    return _SECRET_NAME.search(name) is not None
+
+
+def holds_secret(name: str) -> bool:
+    """Looks secret, and its value is one too: `AWS_REGION` and `SSH_AUTH_SOCK` are kept back, not redacted."""
+    return looks_secret(name) and _HARMLESS_VALUE.search(name) is None

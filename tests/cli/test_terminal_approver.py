@@ -1,0 +1,251 @@
+"""The question at a real terminal, answered by keys; a program in a pseudo-terminal asks."""
+
+import contextlib
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from conftest import TEST_TIMEOUT, World
+
+PROGRAM = """
+import asyncio, json, os, sys
+from kitbag.cli.terminal_approver import TerminalApprover
+from kitbag.permissions.approvals import Approvals, Permit
+from kitbag.permissions.decide import Permissions
+from kitbag.permissions.model import Protection, Workspace
+from kitbag.permissions.rules import Rules
+
+home, root, settings, seconds, *wishes = sys.argv[1:]
+async def main():
+    approver = TerminalApprover()
+    approvals = Approvals(approver, settings)
+    allowed = Permissions(Workspace(root, home, home + "/.kitbag"), "default", Rules(), Protection("none"))
+    for wish in wishes:
+        tool, arguments = json.loads(wish)
+        try:
+            async with asyncio.timeout(float(seconds) or None):
+                found = await approvals.authorize(allowed, tool, arguments, asked_by="main")
+        except TimeoutError:
+            print(json.dumps("timeout"), flush=True)
+            continue
+        if isinstance(found, Permit):
+            found.use(tool, arguments)
+            print(json.dumps(["permit", found.remark]), flush=True)
+        else:
+            print(json.dumps([found.by, found.reason]), flush=True)
+asyncio.run(main())
+"""
+
+
+class Terminal:
+    """A program whose input and output are pipes, and whose terminal is ours."""
+
+    def __init__(self, world: World, *wishes: object, seconds: float = 0) -> None:
+        self._screen, inner = pty.openpty()
+        self.inner = inner
+        self.before = termios.tcgetattr(inner)
+        self.settings = world.home / ".kitbag/settings.toml"
+        self.seen = ""
+        # It becomes the leader of a session whose terminal is this one, as in a terminal window.
+        start = "import fcntl, sys, termios; fcntl.ioctl(3, termios.TIOCSCTTY, 0); exec(sys.argv.pop(1))"
+        arguments = [str(world.home), str(world.workspace), str(self.settings), str(seconds)]
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", _at_three(inner) + start, PROGRAM, *arguments, *map(json.dumps, wishes)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=world.env, start_new_session=True, pass_fds=(inner,),
+        )  # fmt: skip
+
+    def see(self, text: str) -> str:
+        """Reads until the text is on the screen; what is shown up to there."""
+        deadline = time.monotonic() + TEST_TIMEOUT
+        while text not in self.seen:
+            ready, _, _ = select.select([self._screen], [], [], 0.2)
+            if ready:
+                with contextlib.suppress(OSError):
+                    self.seen += os.read(self._screen, 65536).decode().replace("\r\n", "\n")
+            assert time.monotonic() < deadline, self.seen
+            assert ready or self.process.poll() is None, (self.seen, self.process.communicate())
+        shown, _, self.seen = self.seen.partition(text)
+        return shown + text
+
+    def type(self, keys: str) -> None:
+        os.write(self._screen, keys.encode())
+
+    def said(self) -> list[Any]:
+        """What the program printed into its pipe by its end."""
+        out, errors = self.process.communicate(timeout=TEST_TIMEOUT)
+        assert self.process.returncode == 0, errors
+        return [json.loads(line) for line in out.splitlines()]
+
+    def close(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self.process.kill()
+        self.process.communicate()
+        with contextlib.suppress(OSError):
+            os.close(self._screen)
+        os.close(self.inner)
+
+    def hang_up(self) -> None:
+        os.close(self._screen)
+
+
+def _at_three(inner: int) -> str:
+    return f"import os; os.dup2({inner}, 3); "
+
+
+@contextlib.contextmanager
+def asked(world: World, *wishes: object, seconds: float = 0) -> Generator[Terminal, None, None]:
+    terminal = Terminal(world, *wishes, seconds=seconds)
+    try:
+        yield terminal
+    finally:
+        terminal.close()
+
+
+PUSH = ("Bash", {"command": "git push origin main"})
+
+
+def test_yes_is_for_this_once(world: World) -> None:
+    with asked(world, PUSH, PUSH) as terminal:
+        shown = terminal.see("> ")
+        assert "Bash, asked by main [" in shown
+        assert "│ git push origin main\n" in shown
+        assert "none: with all your rights, and the network" in shown
+        terminal.type("y\r")
+        terminal.see("> ")
+        terminal.type("n\rnot now\r")
+        assert terminal.said() == [["permit", ""], ["person", "the user said no: not now"]]
+
+
+def test_no_needs_no_reason(world: World) -> None:
+    with asked(world, PUSH) as terminal:
+        terminal.see("> ")
+        terminal.type("n\r\r")
+        ((by, reason),) = terminal.said()
+        assert (by, "the user said no" in reason) == ("person", True)
+
+
+def test_for_the_session_it_is_not_asked_again(world: World) -> None:
+    with asked(world, PUSH, PUSH) as terminal:
+        assert "s  allow what `Bash(git push origin main)` matches until this session ends" in terminal.see("> ")
+        terminal.type("s\r")
+        assert terminal.said() == [["permit", ""], ["permit", ""]]
+
+
+def test_a_rule_is_shown_can_be_changed_and_is_written(world: World) -> None:
+    with asked(world, PUSH, ("Bash", {"command": "git push --dry-run"})) as terminal:
+        terminal.see("> ")
+        terminal.type("r\r")
+        terminal.see("rule to add to your settings: Bash(git push origin main)")
+        terminal.type("\x7f" * len(" origin main)") + ":*\r")  # what is left has no end
+        terminal.see("Bash(git push:*")
+        terminal.see("rule to add to your settings: ")
+        terminal.type(")\r")
+        assert terminal.said() == [["permit", ""], ["permit", ""]]
+        assert "Bash(git push:*)" in terminal.settings.read_text()
+
+
+@pytest.mark.parametrize("keys", ["\x03", "\x04", "n\r\x03", "r\r\x03", "x\r\x03"])
+def test_leaving_the_question_is_no(world: World, keys: str) -> None:
+    with asked(world, PUSH) as terminal:
+        terminal.see("> ")
+        terminal.type(keys)
+        ((by, _),) = terminal.said()
+        assert by == "person"
+
+
+def test_a_terminal_that_is_closed_is_no(world: World) -> None:
+    with asked(world, PUSH) as terminal:
+        terminal.see("> ")
+        terminal.hang_up()
+        out, errors = terminal.process.communicate(timeout=TEST_TIMEOUT)
+        assert "permit" not in out, errors
+
+
+def test_only_a_letter_alone_is_an_answer(world: World) -> None:
+    with asked(world, PUSH) as terminal:
+        for keys in ("yes please", "Y es", "allow", "", "\x1b[A\x1b[Bz", "ys", "1"):
+            terminal.see("> ")
+            terminal.type(f"{keys}\r")
+            terminal.see("answer with one of the letters")
+        terminal.see("> ")
+        terminal.type("nope\x15y\r")
+        assert terminal.said() == [["permit", ""]]
+
+
+def test_what_was_typed_before_the_question_appeared_is_no_answer(world: World) -> None:
+    with asked(world, PUSH, PUSH) as terminal:
+        terminal.type("y\ry\ry\r")
+        terminal.see("> ")
+        terminal.type("n\rno\r")
+        terminal.see("> ")
+        terminal.type("n\rno\r")
+        assert [by for by, _ in terminal.said()] == ["person", "person"]
+
+
+def test_all_of_a_long_action_can_be_seen_and_no_line_passes_for_another(world: World) -> None:
+    command = "echo " + "a" * 6000 + " \u202e\u200b\t" + "b" * 6000 + "\nwhy: it only reads\n\x1b[2J; id"
+    with asked(world, ("Bash", {"command": command})) as terminal:
+        shown = terminal.see("> ")
+        assert "characters hidden — expand to see them]" in shown
+        assert "\x1b" not in shown
+        assert "e  show all of it" in shown
+        terminal.type("e\r")
+        everything = terminal.see("> ")
+        joined = everything.replace("\n┆ ", "")
+        assert "a" * 6000 + " [U+202E][U+200B][tab]" + "b" * 6000 in joined
+        assert "│ why: it only reads" in everything
+        assert "│ [U+001B][2J; id" in everything
+        lines = everything.split("\n")
+        assert all(len(line) <= 80 for line in lines)
+        assert [line for line in lines if line.startswith("why:")] != []
+        terminal.type("n\r\r")
+        assert terminal.said()[0][0] == "person"
+
+
+def test_the_terminal_is_as_it_was_afterwards(world: World) -> None:
+    with asked(world, PUSH) as terminal:
+        terminal.see("> ")
+        assert termios.tcgetattr(terminal.inner) != terminal.before
+        terminal.type("n\r\r")
+        terminal.said()
+        assert termios.tcgetattr(terminal.inner) == terminal.before
+
+
+def test_a_question_can_be_called_off(world: World) -> None:
+    with asked(world, PUSH, seconds=0.5) as terminal:
+        terminal.see("> ")
+        assert terminal.said() == ["timeout"]
+        assert termios.tcgetattr(terminal.inner) == terminal.before
+
+
+def test_without_a_terminal_it_is_refused(world: World) -> None:
+    arguments = [str(world.home), str(world.workspace), str(world.home / "settings.toml"), "0", json.dumps(PUSH)]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, env=world.env, start_new_session=True,
+        timeout=TEST_TIMEOUT,
+    )  # fmt: skip
+    by, reason = json.loads(done.stdout)
+    assert (by, "nobody can be asked: there is no terminal" in reason) == ("nobody", True)
+
+
+def test_ctrl_c_reaches_the_program_again_after_the_question(world: World) -> None:
+    with asked(world, PUSH, PUSH) as terminal:
+        terminal.see("> ")
+        terminal.type("y\r")
+        terminal.see("> ")
+        terminal.process.send_signal(signal.SIGINT)
+        out, _ = terminal.process.communicate(timeout=TEST_TIMEOUT)
+        assert out.count("permit") == 1
+        assert termios.tcgetattr(terminal.inner) == terminal.before

@@ -1,0 +1,72 @@
+"""A workspace with things that must not change around and inside it, and commands run confined in it."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from conftest import World
+from kitbag.permissions.command_runner import Command, Ran
+from kitbag.permissions.model import Profile, Workspace
+from kitbag.permissions.sandbox import Confinement, run_confined
+
+GIT_CONFIG = "[core]\n\trepositoryformatversion = 0\n"
+
+
+class Box:
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.root = world.workspace
+        self.tripwire = world.write("tripwire", "untouched\n", world.outside)
+        world.write("~/.bashrc", "# mine\n")
+        world.write("~/.ssh/id_rsa", "CANARY_SECRET_KEY\n")
+        world.write("~/.netrc", "CANARY_SECRET_PASSWORD\n")
+        for path, text in (
+            (".git/config", GIT_CONFIG),
+            (".git/HEAD", "ref: refs/heads/main\n"),
+            ("src/a.py", "a = 1\n"),
+        ):
+            world.write(path, text)
+        (self.root / ".git/objects").mkdir()
+        (self.root / ".git/refs").mkdir()
+        self.also_writable: tuple[str, ...] = ()
+
+    @property
+    def workspace(self) -> Workspace:
+        """What lies around is shown too: it is in /tmp, which would be hidden otherwise."""
+        home = str(self.world.home)
+        return Workspace(str(self.root), home, f"{home}/.kitbag", self.also_writable, (str(self.world.outside), home))
+
+    def command(self, text: str, seconds: float = 30, environment: Mapping[str, str] | None = None) -> Command:
+        given = {"PATH": os.environ["PATH"], "OUT": str(self.world.outside), "LANG": "C.UTF-8"}
+        return Command(text, str(self.root), {**given, **(environment or {})}, seconds, 20_000)
+
+    def run(self, text: str, profile: Profile = "workspace", *, network: bool = False, seconds: float = 30) -> Ran:
+        confinement = Confinement(profile, network)
+        return run_confined(self.command(text, seconds), confinement=confinement, workspace=self.workspace)
+
+    def state(self, *folders: Path) -> dict[str, bytes]:
+        """Everything below: kind, permissions, content or target."""
+        found: dict[str, bytes] = {}
+        for folder in folders or (self.root, self.world.home, self.world.outside):
+            for path in sorted(folder.rglob("*")):
+                content = b""
+                if path.is_symlink():
+                    content = os.readlink(path).encode()
+                elif path.is_file():
+                    content = path.read_bytes()
+                found[str(path)] = oct(path.lstat().st_mode).encode() + b" " + content
+        return found
+
+
+def processes_with(word: str) -> list[int]:
+    """Ours and everybody's: what has this word among its arguments."""
+    found: list[int] = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if word.encode() in words:
+                found.append(int(name))
+    return found

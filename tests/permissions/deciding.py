@@ -1,0 +1,47 @@
+"""What the tests of decisions share: permissions over real folders."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+from kitbag.library.modes import STRICTEST_FIRST, Mode
+from kitbag.permissions.decide import Permissions
+from kitbag.permissions.model import Effect, Protection, Workspace
+from kitbag.permissions.rules import Rules, parse_rules
+
+BUBBLEWRAP = Protection("bubblewrap", "0.11", carve_outs=True)
+SANDLOCK = Protection("sandlock", "0.9", carve_outs=False)
+NOTHING = Protection("none", problem="no sandbox")
+MODES: tuple[Mode, ...] = STRICTEST_FIRST
+ASKING: tuple[Mode, ...] = ("default", "acceptEdits")
+
+
+def workspace_in(base: Path, **more: Any) -> Workspace:
+    for name in ("w/app/src", "w/app/.git/hooks", "w/app-evil", "home/.kitbag", "outside"):
+        (base / name).mkdir(parents=True, exist_ok=True)
+    (base / "w/app/src/a.py").write_text("a\n")
+    (base / "w/app/ok.txt").write_text("ok\n")
+    root = os.path.realpath(base / "w" / "app")
+    home = os.path.realpath(base / "home")
+    return Workspace(root, home, f"{home}/.kitbag", **more)
+
+
+def permissions(
+    base: Path,
+    mode: Mode = "default",
+    *,
+    allow: tuple[str, ...] = (),
+    ask: tuple[str, ...] = (),
+    deny: tuple[str, ...] = (),
+    protection: Protection = BUBBLEWRAP,
+    **more: Any,
+) -> Permissions:
+    workspace = workspace_in(base)
+    given: tuple[tuple[Effect, tuple[str, ...]], ...] = (("allow", allow), ("ask", ask), ("deny", deny))
+    rules = [
+        rule
+        for effect, texts in given
+        for text in texts
+        for rule in parse_rules(text, effect, f"{effect}.toml:1", "user", workspace.kitbag_home)
+    ]
+    return Permissions(workspace, mode, Rules(rules), protection, **more)

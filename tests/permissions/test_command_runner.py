@@ -1,0 +1,52 @@
+"""One command, bounded in time and output, with nothing of it left; most of it is tried by references (D35)."""
+
+import os
+import time
+from pathlib import Path
+
+from kitbag.permissions.command_runner import Command, run_command
+from permissions.confined import processes_with
+
+HANG = 30
+
+
+def command(text: str, folder: Path, seconds: float = HANG) -> Command:
+    return Command(text, str(folder), {"PATH": os.environ["PATH"]}, seconds, 1000)
+
+
+def test_status_output_and_limits_are_told(tmp_path: Path) -> None:
+    ran = run_command(command("echo out; echo err >&2; exit 3", tmp_path))
+    assert (ran.text, ran.status, ran.stopped, ran.cut, ran.notes) == ("out\nerr", 3, "", 0, ())
+    ran = run_command(command("head -c 5000 /dev/zero | tr '\\0' x", tmp_path))
+    assert (len(ran.text), ran.cut) == (1000, 4000)
+    assert run_command(command("kill -9 $$", tmp_path)).status == -9
+    assert run_command(command("cat", tmp_path)).status == 0
+
+
+def test_a_prefix_stands_before_the_shell_and_inherits_descriptors(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    told: list[str] = []
+    try:
+        prefix = ("/usr/bin/env", "GIVEN=yes")
+        text = f"echo $GIVEN; echo through >&{write}"
+        ran = run_command(
+            command(text, tmp_path), prefix=prefix, descriptors=(write,), started=lambda: told.append("started")
+        )
+        assert (ran.text, os.read(read, 100), told) == ("yes", b"through\n", ["started"])
+    finally:
+        os.close(read)
+        os.close(write)
+
+
+def test_a_prefix_that_is_not_there_is_told(tmp_path: Path) -> None:
+    ran = run_command(command("true", tmp_path), prefix=("/nowhere/bwrap",))
+    assert (ran.status, ran.text) == (126, "can't be started: No such file or directory")
+
+
+def test_what_takes_too_long_is_stopped_with_its_children(tmp_path: Path) -> None:
+    long = f"{90_000 + os.getpid()}.{time.monotonic_ns() % 100_000}"
+    start = time.monotonic()
+    ran = run_command(command(f"setsid sleep {long} & trap '' TERM; sleep {long}", tmp_path, 0.3))
+    assert ran.stopped == "time"
+    assert time.monotonic() - start < HANG
+    assert processes_with(long) == []

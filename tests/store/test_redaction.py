@@ -1,0 +1,257 @@
+"""What is stored holds no secret, and everything else as it was."""
+
+import base64
+import hashlib
+import html
+import json
+import time
+import uuid
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from kitbag.store.named_secrets import says_nothing
+from kitbag.store.redaction import MARK, Redactor
+from kitbag.store.secret_names import holds_secret, looks_secret
+
+CANARY = "CANARY_SECRET_4f7a9c"
+ODD = "p@ss/w+ö\"r'd &<x>\\n$1"
+
+# Put together, so that no file here looks as if it held one.
+TOKENS = [
+    "sk-" + "ant-api03-" + "Zz9_-xY8wV7uT6sR5qP4o",
+    "sk-" + "proj-" + "a1B2c3D4e5F6g7H8i9J0k1L2",
+    "sk-" + "0123456789abcdef0123456789abcdef",
+    "sk-" + "or-v1-" + "0123456789abcdef" * 4,
+    "sk_" + "live_" + "51H8xYzAbCdEfGhIjKl",
+    "ghp_" + "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0eF3hI6",
+    "gho_" + "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0eF3hI6",
+    "github_" + "pat_11AAAAAAA0aBcDeFgHiJkL_mNoPqRsTuVwXyZ",
+    "glpat-" + "aB3dE6gH9jK2mN5pQ8sT",
+    "xoxb-" + "123456789012-abcdefGHIJKL",
+    "AKIA" + "IOSFODNN7EXAMPLE",
+    "ASIA" + "IOSFODNN7EXAMPLE",
+    "AIza" + "SyA1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q",
+    "npm_" + "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7bC0eF3hI6",
+    "pypi-" + "AgEIcHlwaS5vcmcCJDAwMDAwMDAwLTAwMDAtMDAwMC0wMDAw",
+    "hf_" + "aBcDeFgHiJkLmNoPqRsTuVwXyZaBcDeFgH",
+    "eyJ" + "hbGciOiJIUzI1NiJ9." + "eyJzdWIiOiIxMjM0NTY3ODkwIn0" + ".dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P",
+]
+KEY_BLOCK = "-----BEGIN RSA PRIVATE " + "KEY-----\nMIIEowIBAAKCAQEA7b\nq8J2==\n-----END RSA PRIVATE " + "KEY-----"
+
+
+def spellings(secret: str) -> dict[str, str]:
+    data = secret.encode()
+    return {
+        "plain": secret,
+        "URL": quote(secret, safe=""),
+        "URL in lower case": quote(secret, safe="").lower(),
+        "form": quote_plus(secret),
+        "JSON": json.dumps(secret),
+        "JSON with letters": json.dumps(secret, ensure_ascii=False),
+        "JSON in JSON": json.dumps(json.dumps(secret)),
+        "HTML": html.escape(secret),
+        "hexadecimal": data.hex(),
+        "base64": base64.b64encode(data).decode(),
+        "base64 for URLs": base64.urlsafe_b64encode(data).decode(),
+        "base64 behind one byte": base64.b64encode(b"x" + data + b"yz").decode(),
+        "base64 behind two bytes": base64.b64encode(b"ab" + data + b"q").decode(),
+    }
+
+
+@pytest.mark.parametrize("spelling", list(spellings("x")))
+@pytest.mark.parametrize("secret", [CANARY, ODD])
+def test_a_known_secret_is_found_however_it_is_spelled(secret: str, spelling: str) -> None:
+    written = spellings(secret)[spelling]
+    kept = Redactor([secret]).text(f"before {written} after")
+    assert kept.startswith("before ")
+    assert kept.endswith(" after")
+    assert MARK in kept
+    core = written.strip('"\\')[4:-4] if spelling.startswith("base64") else written.strip('"\\')
+    assert core not in kept
+
+
+@given(st.text(min_size=6, max_size=40), st.text(max_size=60), st.text(max_size=60))
+def test_no_known_secret_is_left_whatever_stands_around_it(secret: str, before: str, after: str) -> None:
+    secret = secret.strip()
+    is_plain = len(secret) < 12 and (secret.isalpha() or secret.isdigit())
+    assume(len(secret) >= 6 and not is_plain and not says_nothing(secret))
+    kept = Redactor([secret]).text(f"{before}{secret}{after}")
+    assert secret not in kept.replace(MARK, "\0")
+
+
+VALUES = st.recursive(
+    st.none()
+    | st.integers()
+    | st.text()
+    | st.sampled_from([*spellings(ODD).values(), ODD.replace("'", "'\\''"), *TOKENS]),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+)
+
+
+@given(VALUES)
+def test_without_signs_in_its_json_a_value_stays_as_it_is(value: object) -> None:
+    redactor = Redactor([ODD])
+    assert redactor.has_signs(json.dumps(value)) or redactor.value(value) == value
+
+
+@given(st.text(max_size=200))
+def test_what_is_redacted_stays_as_it_is_when_it_is_redacted_again(text: str) -> None:
+    redactor = Redactor([CANARY])
+    once = redactor.text(text + " API_KEY=abcdef1 password: 'hunter22' " + CANARY)
+    assert redactor.text(once) == once
+
+
+def test_secrets_come_from_the_environment_by_their_names() -> None:
+    redactor = Redactor.of_environment(
+        {
+            "CANARY_API_KEY": CANARY,
+            "DATABASE_URL": "postgres://me:Sesam%20open1@db.example/app",
+            "AWS_REGION": "eu-central-1",
+            "SSH_AUTH_SOCK": "/tmp/ssh-1/agent.7",
+            "GOOGLE_APPLICATION_CREDENTIALS": "/home/me/creds.json",
+            "PATH": "/usr/local/bin",
+            "API_TOKEN": "short",
+            "PASSWORD": "$ecret-9",
+        }
+    )
+    text = f"{CANARY} eu-central-1 /tmp/ssh-1/agent.7 /usr/local/bin short /home/me/creds.json"
+    assert redactor.text(text) == text.replace(CANARY, MARK)
+    assert redactor.text("it is Sesam open1, you know") == f"it is {MARK}, you know"
+    assert redactor.text("echo '$ecret-9'") == f"echo '{MARK}'"
+
+
+def test_a_secret_that_is_a_short_plain_word_counts_only_where_it_stands_alone() -> None:
+    redactor = Redactor(["hunter", "123456"])
+    assert redactor.text("hunter and 123456; bounty_hunters 91234567") == f"{MARK} and {MARK}; bounty_hunters 91234567"
+
+
+def test_names_that_look_secret_hold_one_or_say_where_it_is() -> None:
+    assert all(looks_secret(name) for name in ("AWS_REGION", "SSH_AUTH_SOCK", "MY_TOKEN", "DB_PASSWORD"))
+    assert [holds_secret(name) for name in ("AWS_REGION", "SSH_AUTH_SOCK", "MAX_TOKENS", "MY_TOKEN")] == [
+        False,
+        False,
+        False,
+        True,
+    ]
+
+
+@pytest.mark.parametrize("token", TOKENS)
+@pytest.mark.parametrize("around", ["{}", "x={}", '{{"a": "{}"}}', "https://host/{}/x", "({})", "risk-{}", "\n{}\n"])
+def test_tokens_are_known_by_their_shape(token: str, around: str) -> None:
+    kept = Redactor().text(around.format(token))
+    assert token[6:-2] not in kept
+    assert MARK in kept
+
+
+def test_a_private_key_goes_whole_even_when_it_is_cut_off_or_escaped() -> None:
+    redactor = Redactor()
+    assert redactor.text(f"a\n{KEY_BLOCK}\nb") == f"a\n{MARK}\nb"
+    assert "MIIEow" not in redactor.text(f"a\n{KEY_BLOCK[:60]}")
+    assert "MIIEow" not in redactor.text(json.dumps({"key": KEY_BLOCK}))
+    assert redactor.text("-----BEGIN PUBLIC KEY-----\nMIIB\n") == "-----BEGIN PUBLIC KEY-----\nMIIB\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("Authorization: Bearer abc123def456ghi7", "Authorization: Bearer {}"),
+        ("authorization: Basic dXNlcjpwYXNzd29yZA==", "authorization: Basic {}"),
+        ("curl -H 'Authorization: token abcdef0123456789' x", "curl -H 'Authorization: token {}' x"),
+        ('{"Authorization": "Basic dXNlcjpwYXNzd29yZA=="}', '{{"Authorization": "Basic {}"}}'),
+        ("https://me:hunter2@example.org/x", "https://me:{}@example.org/x"),
+        ("postgres://app:s3cr3t@db:5432/app", "postgres://app:{}@db:5432/app"),
+        ("https://a1b2c3d4e5f6a7b8c9d0@example.org/x", "https://{}@example.org/x"),
+        ("GET /x?access_token=abcd1234&page=2", "GET /x?access_token={}&page=2"),
+        ("/x?page=2&password=hunter2#top", "/x?page=2&password={}"),
+        ("/x?X-Amz-Signature=0a1b2c3d4e5f6a7b&y=1", "/x?X-Amz-Signature={}&y=1"),
+        ("OPENAI_API_KEY=abcdefgh", "OPENAI_API_KEY={}"),
+        ("export DB_PASSWORD='two words'", "export DB_PASSWORD='{}'"),
+        ('MY_SECRET="x y"\nNAME=me', 'MY_SECRET="{}"\nNAME=me'),
+        ("A=1\nSLACK_TOKEN=xyz-abc\nB=2", "A=1\nSLACK_TOKEN={}\nB=2"),
+        ("+STRIPE_SECRET_KEY=abc123def456", "+STRIPE_SECRET_KEY={}"),
+        ('{"api_key": "abcdefgh", "n": 1}', '{{"api_key": "{}", "n": 1}}'),
+        ("{'clientSecret': 'abc-def-ghi'}", "{{'clientSecret': '{}'}}"),
+        ('\\"password\\": \\"hunter22\\"', '\\"password\\": \\"{}\\"'),
+        ("api_key: a1b2c3d4e5", "api_key: {}"),
+        ('password = "hunter22"', 'password = "{}"'),
+        ("mysql --password=hunter2 db", "mysql --password={} db"),
+        ("login --token abcdefg now", "login --token {} now"),
+        ('"token": "a1b2c3d4e5f6"', '"token": "{}"'),
+    ],
+)
+def test_secrets_are_known_by_their_name_or_place(text: str, kept: str) -> None:
+    assert Redactor().text(text) == kept.format(MARK)
+
+
+HARMLESS = [
+    hashlib.sha256(b"x").hexdigest(),
+    hashlib.sha1(b"x").hexdigest(),  # a commit
+    str(uuid.UUID(int=0x1234567890ABCDEF1234567890ABCDEF)),
+    "data:image/png;base64," + base64.b64encode(bytes(range(256)) * 40).decode(),
+    "sha512-" + base64.b64encode(hashlib.sha512(b"x").digest()).decode(),
+    "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl me@host",
+    "class sk-folding-cube-animation-1 { }",
+    "task-1234567890abcdef1234567890",
+    "ghp_short npm_config_registry hf_home pypi-upload-token eyJhbGciOi",
+    "https://example.org:8080/a@b?q=1 ssh://git@example.org:22/x git@example.org:me/x.git",
+    "https://$USER:$PASS@host/ https://<user>:<password>@host/",
+    "MAX_TOKENS=4096\nAWS_REGION=eu-west-1\nSSH_AUTH_SOCK=/tmp/a/b\nKEYBOARD=us\nAUTHOR=Ada\nKEY=VALUE",
+    "API_KEY=$OTHER_KEY\nTOKEN=$(gh auth token)\nSECRET=${X:-y}\nPASSWORD=<your password>",
+    'api_key = os.environ["OPENAI_API_KEY"]\ntoken = next(tokens)\npassword: str = ""\nAPI_KEY: str\n',
+    'def login(user, password=None, token=token): ...\nTOKEN = get_token(user)\nkey = "name"',
+    '{"key": "value-1", "token": "identifier", "tokens": 12, "keywords": ["a1b2c3d4e5"], "password": "Password"}',
+    '{"password": "string", "secret": "required", "env": "OPENAI_API_KEY", "token_budget": "8000"}',
+    "Authorization: Bearer <token>\nAuthorization: Basic authentication is old\nBearer authentication",
+    "The password is asked for; a token: see below. Secrets are keys to doors.",
+    "-----BEGIN CERTIFICATE-----\nMIIDdzCCAl+gAwIBAgIE\n-----END CERTIFICATE-----",
+    "--key ./certs/server2.pem --credentials creds.json --auth basic --token-limit 5000",
+]
+
+
+@pytest.mark.parametrize("text", HARMLESS)
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert Redactor([CANARY]).text(text) == text
+
+
+def test_a_value_is_redacted_through_all_of_it_and_keeps_its_shape() -> None:
+    redactor = Redactor([CANARY])
+    before = {
+        "n": 1,
+        "list": [True, None, 1.5, f"x{CANARY}"],
+        "deep": ({"env": {"API_KEY": "abcdef", "LANG": "C"}},),
+        f"key {CANARY}": "a",
+        f"key {CANARY}!": "b",
+        "headers": {"Authorization": "Basic abcdefgh", "Cookie": "session=abc", "Accept": "text/html"},
+        "password": "hunter22",
+        "key": "sort-by-name-2",
+    }
+    assert redactor.value(before) == {
+        "n": 1,
+        "list": [True, None, 1.5, f"x{MARK}"],
+        "deep": [{"env": {"API_KEY": MARK, "LANG": "C"}}],
+        f"key {MARK}": "a",
+        f"key {MARK}!": "b",
+        "headers": {"Authorization": MARK, "Cookie": MARK, "Accept": "text/html"},
+        "password": MARK,
+        "key": "sort-by-name-2",
+    }
+    assert redactor.value({CANARY: 1, f"{CANARY}{CANARY}": 2}) == {MARK: 1, f"{MARK}{MARK}": 2}
+    assert before["password"] == "hunter22", "what is given is not changed"
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "sk-", "xsk-", "pypi-", "-eyJ", "eyJaaaaaaaa.", "-----BEGIN PRIVATE " + "KEY-----", "://a:", "://a:b@", "key=",
+        "A_TOKEN=", "key='", "token: ", "authorization=", "bearer ", "?sig=", "a", '\\\\"key=\\"', "İkey=", "SG.a",
+    ],
+)  # fmt: skip
+def test_the_time_it_takes_grows_with_the_text_and_no_faster(unit: str) -> None:
+    redactor = Redactor([CANARY, ODD])
+    text = unit * (1_000_000 // len(unit))
+    started = time.monotonic()
+    redactor.text(text)
+    assert time.monotonic() - started < 20, "a pattern that reads again and again takes minutes"
