@@ -23,6 +23,7 @@ run: $(VENV)/.ready
 	@sh examples/tour.sh $(abspath $(BIN)/kitbag)
 
 test: $(VENV)/.ready
+	@if [ -n "$$CI" ]; then scripts/system-packages; fi
 	$(BIN)/python -m pytest -n 2
 
 check: lint types layers

@@ -62,8 +62,9 @@ def commands_page() -> str:
         inner = click.Context(command, info_name=name, parent=context)
         if isinstance(command, click.Group):
             parts.append(f"## kitbag {name}\n\n{command.help}")
-            for verb in sorted(command.commands):
-                leaf = command.commands[verb]
+            for verb in sorted(command.list_commands(inner)):
+                leaf = command.get_command(inner, verb)
+                assert leaf is not None
                 parts.append(_section(f"{name} {verb}", leaf, click.Context(leaf, info_name=verb, parent=inner), "###"))
         else:
             parts.append(_section(name, command, inner, "##"))

@@ -5,7 +5,8 @@ can choose and tighten, never loosen: what only the user may set is ignored ther
 """
 
 import os
-from typing import Any, Literal, NamedTuple, cast
+import re
+from typing import Any, Final, Literal, NamedTuple, cast
 
 from kitbag.errors import Diagnostic, InvalidError, UsageError
 
@@ -72,6 +73,8 @@ TABLES = ("providers", "models")
 """`[providers.NAME]` and `[models."provider/model"]`: only the user's own count (runtime/sources)."""
 VALUES = "vars"
 """`vars.NAME` is the value of `{{NAME}}` in packed text."""
+_MOST_PARTS: Final = 64
+_MOST_BYTES: Final = 1 << 20
 
 
 class Sourced(NamedTuple):
@@ -137,16 +140,18 @@ class Settings:
         self.diagnostics.append(Diagnostic("warning", "setting", path, line, problem, fix))
 
     def _read(self, path: str, is_user: bool) -> None:
-        import tomllib
-
         try:
             with open(path, "rb") as file:
-                text = file.read(1 << 20).decode()
-            content = tomllib.loads(text)
+                data = file.read(_MOST_BYTES + 1)
+            if len(data) > _MOST_BYTES:
+                self._give_up(path, 0, f"longer than {_MOST_BYTES:,} bytes, so nothing in it is used")
+                return
+            text = data.decode()
+            content = read_toml(text)
         except (OSError, UnicodeDecodeError) as error:
             self._give_up(path, 0, f"can't be read: {error}")
             return
-        except (tomllib.TOMLDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             self._give_up(path, _line_in(str(error)), f"not valid TOML, so nothing in it is used: {error}")
             return
         for key, value in _flat(content):
@@ -214,6 +219,18 @@ class Settings:
 def load_settings(kitbag_home: str, project_dirs: tuple[str, ...]) -> Settings:
     project_files = tuple(os.path.join(directory, ".kitbag", "settings.toml") for directory in project_dirs)
     return Settings(os.path.join(kitbag_home, "settings.toml"), project_files)
+
+
+def read_toml(text: str) -> dict[str, Any]:
+    """Raises ValueError. A key of very many parts, which costs the parser the square of their number, is refused."""
+    import tomllib
+
+    bare = text
+    if '"""' not in text and "'''" not in text:  # else it is not as easily told where a text ends
+        bare = re.sub(r""""(?:[^"\\\n]|\\.)*"|'[^'\n]*'""", "", text)
+    if any(piece.count(".") > _MOST_PARTS for piece in re.split(r"[=\n\[\]{},#]", bare)):
+        raise ValueError(f"a key has more than {_MOST_PARTS} parts")
+    return tomllib.loads(text)
 
 
 def check(key: str, value: Any) -> str:

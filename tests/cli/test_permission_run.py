@@ -112,7 +112,7 @@ def test_json_says_all_of_it(box: World) -> None:
 def test_terminal_sequences_and_secrets_don_t_come_through(box: World) -> None:
     box.env |= {"MY_API_KEY": "CANARY_SECRET"}
     done = run(box, r"printf 'a\033]0;evil\007b\n'; env", "--yes")
-    assert "CANARY" not in done.stdout
+    assert "CANARY_SECRET" not in done.stdout
     assert done.stdout.startswith("ab\n")
     assert "\x1b" not in done.stdout + done.stderr
 
@@ -122,64 +122,62 @@ class Terminal:
 
     def __init__(self, world: World, *words: str) -> None:
         self.screen = ""
-        self._main, other = pty.openpty()
         program = [sys.executable, "-m", "kitbag", "permissions", "run", *words]
-        self._process = subprocess.Popen(
-            program, cwd=world.workspace, env=world.env, stdin=other, stdout=other, stderr=other, start_new_session=True
-        )
-        os.close(other)
+        self._pid, self._main = pty.fork()
+        if self._pid == 0:
+            os.chdir(world.workspace)
+            os.execve(sys.executable, program, world.env)
 
     def until(self, text: str) -> None:
         deadline = time.monotonic() + TEST_TIMEOUT
         while text not in self.screen:
             assert time.monotonic() < deadline, self.screen
-            if not self._read():
-                break
-        assert text in self.screen
+            assert self._read(), self.screen
 
     def type(self, text: str) -> None:
         os.write(self._main, text.encode())
 
     def end(self) -> int:
+        deadline = time.monotonic() + TEST_TIMEOUT
         while self._read():
-            pass
+            assert time.monotonic() < deadline, self.screen
         os.close(self._main)
-        return self._process.wait(TEST_TIMEOUT)
+        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
 
     def _read(self) -> bool:
-        if not select.select([self._main], [], [], 0.5)[0]:
-            return self._process.poll() is None
-        try:
-            self.screen += os.read(self._main, 65536).decode(errors="replace")
-        except OSError:
-            return False
+        """False when the program has ended."""
+        if select.select([self._main], [], [], 0.5)[0]:
+            try:
+                self.screen += os.read(self._main, 65536).decode(errors="replace").replace("\r\n", "\n")
+            except OSError:
+                return False
         return True
 
 
-def test_at_a_terminal_a_person_is_asked_and_sees_every_character(box: World) -> None:
-    hidden = "\t" * 500
-    text = f"touch new{hidden}; echo \x1b[2K\u202e\u200b\ntouch second"
+def test_at_a_terminal_a_person_is_asked_and_what_was_shown_is_run(box: World) -> None:
+    text = "touch new; echo \x1b[2K\u202e\u200b\ntouch second"
     terminal = Terminal(box, text)
-    terminal.until("Run it")
-    assert "\\t" * 500 in terminal.screen.replace("\r\n", "").replace("\n", "")
-    for shown in ("\\x1b[2K", "[U+202E]", "[U+200B]", "| touch second", "workspace writable"):
+    terminal.until("> ")
+    for shown in ("touch second", "bubblewrap, workspace writable, no network", "U+202E", "U+200B"):
         assert shown in terminal.screen
-    terminal.type("n\n")
+    assert "\x1b[2K" not in terminal.screen
+    terminal.type("n\n\n")
     assert terminal.end() == 6
     assert not (box.workspace / "new").exists()
     terminal = Terminal(box, text)
-    terminal.until("Run it")
+    terminal.until("> ")
     terminal.type("y\n")
     assert terminal.end() == 0, terminal.screen
     assert (box.workspace / "new").exists()
     assert (box.workspace / "second").exists()
 
 
-def test_an_interrupt_while_it_asks_runs_nothing(box: World) -> None:
+@pytest.mark.parametrize("key", ["\x03", "\x04"])
+def test_to_leave_the_question_runs_nothing(box: World, key: str) -> None:
     terminal = Terminal(box, "touch new")
-    terminal.until("Run it")
-    terminal.type("\x03")
-    terminal.end()
+    terminal.until("> ")
+    terminal.type(key)
+    assert terminal.end() == 6
     assert not (box.workspace / "new").exists()
 
 

@@ -731,3 +731,28 @@ def test_where_no_proc_can_be_mounted_there_is_none_rather_than_the_machines(box
         empty, box.command("ls /proc; echo x > made; cat made"), None, "workspace", False, box.workspace
     )
     assert (ran.status, ran.text) == (0, "x")
+
+
+def test_no_descriptor_of_ours_is_left_open_for_the_command(box: Box) -> None:
+    assert box.run(
+        "echo /proc/self/fd/* | tr ' ' '\\n' | sed 's|.*/||' | sort -n | head -3; ls /proc/self/fd | wc -l"
+    ).text.split() == ["0", "1", "2", "4"]
+
+
+def test_what_can_t_be_a_command_is_not_run(box: Box) -> None:
+    for text in ("touch ran\0", "touch ran; " + "x" * 3_000_000):
+        with pytest.raises(SandboxError):
+            box.run(text)
+    assert not (box.root / "ran").exists()
+
+
+@pytest.mark.xfail(strict=True, reason="a read-only mount does not keep anybody from writing into a named pipe on it")
+def test_a_named_pipe_outside_can_t_be_written(box: Box) -> None:
+    pipe = box.world.outside / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        box.run("echo x > $OUT/pipe", seconds=5)
+        assert os.read(reader, 10) == b""
+    finally:
+        os.close(reader)

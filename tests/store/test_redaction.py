@@ -178,7 +178,7 @@ def test_a_private_key_goes_whole_even_when_it_is_cut_off_or_escaped() -> None:
         ("api_key: a1b2c3d4e5", "api_key: {}"),
         ('password = "hunter22"', 'password = "{}"'),
         ("mysql --password=hunter2 db", "mysql --password={} db"),
-        ("login --token abcdefg now", "login --token {} now"),
+        ("login --token abc-defg now", "login --token {} now"),
         ('"token": "a1b2c3d4e5f6"', '"token": "{}"'),
     ],
 )
@@ -207,6 +207,7 @@ HARMLESS = [
     "Authorization: Bearer <token>\nAuthorization: Basic authentication is old\nBearer authentication",
     "The password is asked for; a token: see below. Secrets are keys to doors.",
     "-----BEGIN CERTIFICATE-----\nMIIDdzCCAl+gAwIBAgIE\n-----END CERTIFICATE-----",
+    "The --password option, credentials = standard_b64encode(x), Signature: 8a477f597d28d172789f06886806bc55",
     "--key ./certs/server2.pem --credentials creds.json --auth basic --token-limit 5000",
 ]
 

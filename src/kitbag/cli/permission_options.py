@@ -6,10 +6,10 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from kitbag.errors import Diagnostic
-from kitbag.library.scopes import Places, find_places
-from kitbag.permissions.decide import READ_ONLY_AGENTS, Permissions
-from kitbag.permissions.rule_files import Given, Loaded, load_permissions, workspace_of
-from kitbag.settings import load_settings
+from kitbag.library.scopes import find_places
+from kitbag.permissions.decide import Permissions
+from kitbag.permissions.rule_files import Given, Loaded
+from kitbag.runtime.ground import lay_ground
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -49,32 +49,6 @@ def open_permissions(
     trust_workspace: bool = False,
 ) -> Opened:
     """For the working directory. Raises UsageError for a rule or a mode that is wrong on the command line."""
-    from kitbag.permissions.sandbox import protection
-    from kitbag.permissions.trust import workspace_trust
-
-    places = find_places()
-    settings = load_settings(places.kitbag_home, places.project_dirs)
-    workspace, problems = workspace_of(places, settings)
-    trust = workspace_trust(places, trusted_for_now=trust_workspace)
-    loaded = load_permissions(
-        settings, workspace, trusted=trust.is_open, given=Given(permission_mode, allow, ask, deny)
-    )
-    permissions = Permissions(
-        workspace,
-        loaded.mode,
-        loaded.rules,
-        protection(),
-        network=settings.get("sandbox.network") == "on",
-        read_only_agents=_read_only_agents(places),
-    )
-    return Opened(permissions, loaded, (*settings.diagnostics, *problems, *loaded.diagnostics), trust.state)
-
-
-def _read_only_agents(places: Places) -> frozenset[str]:
-    """The built-in ones whose names nobody else has taken."""
-    from kitbag.library.registry import Registry
-
-    agents = Registry(places).agents
-    return frozenset(
-        agent.name for agent in agents if agent.root.scope == "built-in" and agent.name in READ_ONLY_AGENTS
-    )
+    given = Given(permission_mode, allow, ask, deny)
+    ground = lay_ground(find_places(), given=given, trust_workspace=trust_workspace)
+    return Opened(ground.permissions, ground.loaded, ground.diagnostics, ground.trust.state)

@@ -13,12 +13,11 @@ from kitbag.errors import InvalidError, UsageError
 from kitbag.permissions.command_runner import Command, Ran
 from kitbag.permissions.model import Judgement
 from kitbag.permissions.sandbox import Confinement, SandboxError, describe, run_confined
-from kitbag.text.hidden import for_terminal
 
 MOST_CHARACTERS = 1_000_000
 STOPPED = 124
 EXIT_CODES = """\b
-Exit codes: the command's own (as in a shell: 126 can't be started, 127 not found, 128 + N ended by signal N), and
+Exit codes: the command's own, as in a shell, and
   2    the command line is wrong
   6    it was refused, or the sandbox could not be made; it did not run
   124  it was stopped: it took too long or printed without end
@@ -53,8 +52,12 @@ def command(
     for diagnostic in () if as_json else opened.diagnostics:
         for line in output.diagnostic_lines(diagnostic, sys.stderr):
             output.remark(line)
+    if judgement.effect == "deny":
+        fix = "`kitbag permissions test` with the same words shows every part of the decision"
+        raise InvalidError(f"denied: {_reason(judgement)}", fix)
     confinement = _confinement(judgement, opened, profile, network)
-    _agree(text, judgement, confinement, yes)
+    if judgement.effect == "ask" and not yes:
+        _agree(text, judgement, opened, confinement, here)
     given = Command(text, here, dict(os.environ), seconds, MOST_CHARACTERS)
     ran = run_confined(given, confinement=confinement, workspace=opened.permissions.workspace)
     if as_json:
@@ -67,8 +70,6 @@ def command(
 def _confinement(
     judgement: Judgement, opened: Opened, profile: Literal["read-only", "workspace"] | None, network: bool
 ) -> Confinement:
-    if judgement.effect == "deny":
-        return Confinement("read-only")
     if opened.loaded.mode == "plan" and (profile == "workspace" or network):
         raise UsageError("plan mode runs commands where they can change and reach nothing", "choose another mode")
     protection = opened.permissions.protection
@@ -80,24 +81,26 @@ def _confinement(
     return Confinement(wanted, network or judgement.network, control_held=not by_a_person)
 
 
-def _agree(text: str, judgement: Judgement, confinement: Confinement, yes: bool) -> None:
-    """Returns when it may run."""
-    if judgement.effect == "deny":
-        fix = "`kitbag permissions test` with the same words shows every part of the decision"
-        raise InvalidError(f"denied: {_reason(judgement)}", fix)
-    if judgement.effect == "allow" or yes:
-        return
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+def _agree(text: str, judgement: Judgement, opened: Opened, confinement: Confinement, here: str) -> None:
+    """Returns when a person has said yes."""
+    import asyncio
+
+    from kitbag.cli.terminal_approver import TerminalApprover
+    from kitbag.permissions.approvals import Approvals, Refusal
+
+    approver = TerminalApprover()
+    if not approver.is_there():
         fix = "run it in a terminal, answer with --yes, or give a rule such as --allow 'Bash(...)'"
         raise InvalidError(f"nobody can be asked here, and it has to be: {_reason(judgement)}", fix)
-    output.remark("Run this command?")
-    for line in text.split("\n"):
-        # Not wrapped into one line, and blanks that move text out of sight are shown.
-        output.remark("  | " + for_terminal(line.replace("\t", "\\t")))
-    output.remark(f"  {output.clean(_reason(judgement))}")
-    output.remark(f"  in: {describe(confinement)}")
-    if not click.confirm("Run it", default=False, err=True):
-        raise InvalidError("you said no; it did not run")
+    settings_file = os.path.join(opened.permissions.workspace.kitbag_home, "settings.toml")
+    approvals = Approvals(approver, settings_file)
+    given, facts = {"command": text}, (("runs in", describe(confinement)),)
+    found = asyncio.run(approvals.authorize(opened.permissions, "Bash", given, here, facts=facts))
+    if isinstance(found, Refusal):
+        raise InvalidError(f"it did not run: {found.reason}")
+    found.use("Bash", given, here, approvals.permissions(opened.permissions))
+    if found.remark:
+        output.remark(output.clean(found.remark))
 
 
 def _reason(judgement: Judgement) -> str:

@@ -1,29 +1,40 @@
 """The branch and the commit a workspace is at, read from git's own files. No git process runs: a repository's
 configuration can make git run anything.
 
-Used by the main prompt and by agents' environment.
+What is read is believed only where it has the shape of a branch's name or a commit's number, and a repository that
+lies elsewhere only where it says that it belongs here. Used by compose for the environment of every prompt.
 """
 
 import os
 import re
 from typing import NamedTuple
 
+from kitbag.text.source import SourceError, open_regular, read_bytes
+
 _LONGEST = 4_096
-_MOST_PACKED = 4 << 20
-_REF = re.compile(r"refs/[^\s\x00-\x1f~^:?*\[\\]{1,200}")
+_MOST_PACKED = 64 << 20
+_CHUNK = 1 << 20
+_REF = re.compile(r"refs/[^\s\x00-\x1f\x7f~^:?*\[\\]{1,200}")
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_WORKTREE = re.compile(r"^\s*worktree\s*=\s*\"?([^\"\n]+?)\"?\s*$", re.MULTILINE | re.IGNORECASE)
+_ELSEWHERE = "refs/heads/.invalid"
+"""What HEAD says where branches are kept in a table that only git reads."""
 
 
 class GitState(NamedTuple):
     branch: str
     """Empty when no branch is checked out."""
     commit: str
-    """The first twelve digits; empty before the first commit."""
+    """The first twelve digits; empty when there is none, or when it can't be told."""
+    unborn: bool = False
+    """The branch has no commit yet."""
 
     def render(self) -> str:
-        if self.branch:
-            return f"{self.branch} at {self.commit}" if self.commit else f"{self.branch}, no commits yet"
-        return f"no branch, at {self.commit}" if self.commit else ""
+        if not self.branch:
+            return f"no branch, at {self.commit}" if self.commit else ""
+        if self.commit:
+            return f"{self.branch} at {self.commit}"
+        return f"{self.branch}, no commits yet" if self.unborn else self.branch
 
 
 def git_state(directory: str) -> GitState | None:
@@ -34,45 +45,84 @@ def git_state(directory: str) -> GitState | None:
     head = _line(os.path.join(git, "HEAD"))
     if _SHA.fullmatch(head):
         return GitState("", head[:12])
-    ref = head.removeprefix("ref: ").strip()
-    if not head.startswith("ref: ") or not _REF.fullmatch(ref) or ".." in ref:
+    ref = head.removeprefix("ref:").strip()
+    if not head.startswith("ref:") or not _REF.fullmatch(ref) or ".." in ref or "//" in ref or ref == _ELSEWHERE:
         return None
-    common = _line(os.path.join(git, "commondir"))
-    shared = os.path.normpath(os.path.join(git, common)) if common else git
-    sha = _line(os.path.join(git, ref)) or _line(os.path.join(shared, ref)) or _packed(shared, ref)
-    return GitState(ref.removeprefix("refs/heads/"), sha[:12] if _SHA.fullmatch(sha) else "")
+    shared = _shared(git)
+    for place in dict.fromkeys((git, shared)):
+        sha = _line(os.path.join(place, ref))
+        if _SHA.fullmatch(sha):
+            return GitState(_branch(ref), sha[:12])
+    sha, whole = _packed(os.path.join(shared, "packed-refs"), ref)
+    return GitState(_branch(ref), sha[:12], whole and not sha and not os.path.lexists(os.path.join(shared, ref)))
+
+
+def _branch(ref: str) -> str:
+    return ref.removeprefix("refs/heads/")
 
 
 def _git_directory(directory: str) -> str:
+    """`.git`, or where a worktree's or submodule's `.git` file leads to: if that leads back here."""
     path = os.path.join(directory, ".git")
-    if os.path.isdir(path):
+    if os.path.isdir(path) and not os.path.islink(path):
         return path
-    line = _line(path)  # a worktree or a submodule
-    if not line.startswith("gitdir: "):
+    line = _line(path)
+    if not line.startswith("gitdir:"):
         return ""
-    return os.path.normpath(os.path.join(directory, line.removeprefix("gitdir: ")))
+    git = os.path.normpath(os.path.join(directory, line.removeprefix("gitdir:").strip()))
+    return git if _leads_back(git, directory) else ""
+
+
+def _leads_back(git: str, directory: str) -> bool:
+    """So that no workspace can have another repository's branch told to a model."""
+    here = os.path.realpath(directory)
+    back = _line(os.path.join(git, "gitdir"))
+    if back:  # a worktree's folder names the `.git` file it belongs to
+        return os.path.realpath(os.path.join(git, back)) == os.path.join(here, ".git")
+    try:
+        text = read_bytes(os.path.join(git, "config"), _CHUNK)[0].decode("utf-8", "replace")
+    except SourceError:
+        return False
+    return any(os.path.realpath(os.path.join(git, found)) == here for found in _WORKTREE.findall(text))
+
+
+def _shared(git: str) -> str:
+    """Where the branches of a worktree are: two folders up, and nowhere else."""
+    common = _line(os.path.join(git, "commondir"))
+    above = os.path.dirname(os.path.dirname(git))
+    return above if common and os.path.normpath(os.path.join(git, common)) == above else git
 
 
 def _line(path: str) -> str:
-    """The first line of a small regular file; empty for everything else."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError):
+    """The first line of a small regular file that is no link; empty for everything else."""
+    if os.path.islink(path):
         return ""
     try:
-        data = os.read(descriptor, _LONGEST)
-    except OSError:
+        data, _, _ = read_bytes(path, _LONGEST)
+    except SourceError:
         return ""
-    finally:
-        os.close(descriptor)
     return data.decode("utf-8", "replace").partition("\n")[0].strip()
 
 
-def _packed(git: str, ref: str) -> str:
+def _packed(path: str, ref: str) -> tuple[str, bool]:
+    """The commit of a branch in the file that holds many, and whether all of it was looked at."""
     try:
-        with open(os.path.join(git, "packed-refs"), encoding="utf-8", errors="replace") as file:
-            text = file.read(_MOST_PACKED)
+        descriptor, status = open_regular(path)
+    except SourceError:
+        return "", not os.path.lexists(path)
+    wanted = re.compile(rb"\n([0-9a-f]{40}(?:[0-9a-f]{24})?) " + re.escape(ref.encode()) + rb"\r?\n")
+    rest, left = b"\n", _MOST_PACKED
+    try:
+        while left > 0 and (chunk := os.read(descriptor, _CHUNK)):
+            left -= len(chunk)
+            rest += chunk
+            if found := wanted.search(rest):
+                return found[1].decode(), True
+            last = rest[rest.rfind(b"\n") :]
+            rest = last if len(last) <= _LONGEST else b"\0"  # no branch has so long a line
     except OSError:
-        return ""
-    found = re.search(rf"^([0-9a-f]{{40,64}}) {re.escape(ref)}$", text, re.MULTILINE)
-    return found[1] if found else ""
+        return "", False
+    finally:
+        os.close(descriptor)
+    found = wanted.search(rest + b"\n")
+    return (found[1].decode() if found else ""), status.st_size <= _MOST_PACKED

@@ -201,11 +201,11 @@ class Approvals:
             source = self._settings_file if answer.scope == "rule" else "session"
             scope = "user" if answer.scope == "rule" else "session"
             rule = parse_rule(answer.rule, "allow", source, scope, current.workspace.kitbag_home)
-            self._rules = (*self._rules, rule)
             if answer.scope == "rule":
                 from kitbag.permissions.remembered_rules import remember_rule
 
                 remember_rule(self._settings_file, answer.rule)
+            self._rules = (*self._rules, rule)
         except KitbagError as error:
             return f"allowed once; the rule `{answer.rule}` could not be kept: {error.problem}"
         return ""

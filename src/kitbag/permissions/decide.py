@@ -38,14 +38,15 @@ class Permissions:
         workspace: Workspace,
         mode: Mode,
         rules: Rules,
-        protection: Protection,
+        protection: Protection | Callable[[], Protection],
         *,
         network: bool = False,
         read_only_agents: frozenset[str] = READ_ONLY_AGENTS,
     ) -> None:
         """`network`: the setting `sandbox.network`. `read_only_agents`: those that start without a question; leave out
         a name that another agent has taken."""
-        self._policy = Policy(workspace, mode, rules, protection, network)
+        find = protection if callable(protection) else lambda: protection
+        self._policy = Policy(workspace, mode, rules, find, network)
         self._accesses: tuple[tuple[ToolAccess, str], ...] = ()
         self._read_only_agents = read_only_agents
 

@@ -3,7 +3,7 @@
 Used by decide and the modules it is made of; uses model and rules.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, Literal, NamedTuple
 
@@ -21,11 +21,16 @@ class Policy(NamedTuple):
     workspace: Workspace
     mode: Mode
     rules: Rules
-    protection: Protection
+    find_protection: Callable[[], Protection]
+    """To find it takes a trial run, so it is found when the first command is judged."""
     network: bool = False
     """Whether the user opened the network to every command in the workspace's sandbox."""
     limits: Mapping[str, tuple[tuple[Rule, ...], ...]] = MappingProxyType({})
     """Of these tools an agent has only the uses that one rule of each group matches."""
+
+    @property
+    def protection(self) -> Protection:
+        return self.find_protection()
 
 
 class Verdict(NamedTuple):

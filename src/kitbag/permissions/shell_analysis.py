@@ -24,6 +24,8 @@ _MOST_SEARCHED: Final = 140_000
 """More than a shell can be given as one argument."""
 _MOST_TEXTS: Final = 60
 _MOST_PARTS: Final = 500
+_MOST_WEIGHT: Final = 400
+"""Words and the like: beyond it the grammar could take seconds."""
 _MOST_NESTED: Final = 5
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _SEPARATORS = re.compile(
@@ -79,8 +81,6 @@ class _Analyser:
         if self.waiting or len(self.parts) >= _MOST_PARTS:
             self.doubts["there is too much in it"] = None
             unsure = True
-        if not self.parts:
-            self.doubts["there is no command in it"] = None
         parts = [
             part._replace(forms=(*part.forms, *self.forms[index].texts())) if index in self.forms else part
             for index, part in enumerate(self.parts)
@@ -108,8 +108,8 @@ class _Analyser:
         moves = any(place != item.directory for place in places)
         for nested in found.nested:
             self._wait(item, nested.text, None if moves else item.directory, item.host)
-        if any(one.reads_text for one in built):
-            self._look_into_words(item, words, found.commands)
+        if any(one.runs_unknown for one in built):
+            self._look_into_words(item, words, found)
         if item.host >= 0 and found.unsure:
             self._add_forms(item.host, item.text)
         return item.host < 0 and bool(found.unsure)
@@ -148,12 +148,15 @@ class _Analyser:
             return
         self.waiting[_Text(text, directory, item.depth + 1, host)] = None
 
-    def _look_into_words(self, item: _Text, words: list[list[Word]], commands: list[Command]) -> None:
-        """Something here runs text that it reads, and `echo 'curl x' | sh` holds that text as a word."""
+    def _look_into_words(self, item: _Text, words: list[list[Word]], found: Scan) -> None:
+        """Something here runs what it gets: `echo 'curl x' | sh` and `x=curl; $x` hold that as a word."""
         host = item.host if item.host >= 0 else len(self.parts) - 1
         texts = [word.value or word.bare for command_words in words for word in command_words[1:]]
-        texts += [body for command in commands for body in command.input]
-        texts += [item.text[start:end] for command in commands for _, (start, end) in command.redirects]
+        texts += [word for nested in found.nested for word in nested.text.split()]
+        for command in found.commands:
+            texts += [item.text[start:end].partition("=")[2] for start, end in command.assignments]
+            texts += [item.text[start:end] for _, (start, end) in command.redirects]
+            texts += command.input
         self._add_forms(max(host, 0), "\n".join(texts))
 
     def _doubt_whole(self, found: Scan, built: list[Built]) -> None:
@@ -167,6 +170,12 @@ class _Analyser:
         """Asks the grammar, and doubts what it sees in another way."""
         from kitbag.permissions.shell_tree import second_opinion
 
+        weight = 3 * len(found.frames) + 20 * len(found.backticks)
+        for command in found.commands:
+            weight += len(command.words) + len(command.assignments) + 2 * len(command.redirects)
+        if weight > _MOST_WEIGHT:
+            found.unsure.append("it has too many words")
+            return
         opinion = second_opinion(text)
         ours = {command.words[0][0] for command in found.commands if command.words}
         # Inside backticks there is text of its own, which is compared on its own.
@@ -242,7 +251,8 @@ def _crude_forms(text: str) -> tuple[str, ...]:
                 if after_redirection:  # its target stands first
                     _crude_words(forms, words[1:])
                 if "]" in pieces[at]:  # a[1 + 2]=3 COMMAND
-                    _crude_words(forms, next((words[i + 1 :] for i, word in enumerate(words) if "]" in word), []))
+                    closing = next(index for index, word in enumerate(words) if "]" in word)
+                    _crude_words(forms, words[closing + 1 :])
     return forms.texts()
 
 

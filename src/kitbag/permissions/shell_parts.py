@@ -67,7 +67,8 @@ class Built(NamedTuple):
     """Shell text that it runs."""
     hints: tuple[str, ...]
     """Words that may be shell text; what is found in them becomes forms of this part."""
-    reads_text: bool
+    runs_unknown: bool
+    """It runs a command or shell text that it gets from somewhere else, perhaps from other words of the text."""
 
 
 class Forms:
@@ -103,11 +104,10 @@ class Forms:
             self.add(" ".join([base, *values[1:]]))
         options = table().global_options.get(base)
         if options and len(values) > 1 and values[1].startswith("-"):
-            taken = skip_options(tuple(values[1:]), options)
+            place = skip_options(tuple(values), options, 1)
             # Where the subcommand stands is unclear after an option that isn't known, so each word may be it.
-            begins = range(1, len(values)) if taken is None else (1 + taken,)
-            for at in begins:
-                self.add(" ".join([base, *values[at : at + _CUT_WORDS if taken is None else None]]))
+            for at in range(1, len(values)) if place is None else (place,):
+                self.add(" ".join([base, *values[at : at + _CUT_WORDS if place is None else None]]))
 
     def add_levels(self, words: Sequence[Word], spans: Sequence[tuple[int, int]]) -> None:
         for number, (start, end) in enumerate(spans):
@@ -145,7 +145,8 @@ def build(text: str, command: Command, words: Sequence[Word], directory: str | N
         directory=directory,
         doubts=_doubts(values, found, assignments, connects, len(hints) > len(found.hints)),
     )
-    return Built(part, found.texts, tuple(hints), found.reads_text)
+    runs_unknown = any(values[start] is None for start, end in found.spans if start < end)
+    return Built(part, found.texts, tuple(hints), found.reads_text or runs_unknown)
 
 
 def _assignment(word: Word) -> tuple[str, str | None]:

@@ -69,7 +69,8 @@ class Table(NamedTuple):
     wrappers: Mapping[str, Wrapper]
     global_options: Mapping[str, Mapping[str, Option]]
     launchers: frozenset[str]
-    launching_subcommands: Mapping[str, frozenset[str]]
+    launching_git: frozenset[str]
+    """Subcommands of git that run a command."""
     launching_options: frozenset[str]
     shells: frozenset[str]
     shell_values: frozenset[str]
@@ -98,7 +99,7 @@ def table() -> Table:
         wrappers={name: _wrapper(fields) for name, fields in data["wrappers"].items()},
         global_options={name: _options(text) for name, text in data["globals"].items()},
         launchers=frozenset(launchers["names"]),
-        launching_subcommands={name: frozenset(found) for name, found in launchers["subcommands"].items()},
+        launching_git=frozenset(launchers["git"]),
         launching_options=frozenset(launchers["options"]["names"]),
         shells=frozenset(data["shells"]["names"]),
         shell_values=frozenset(data["shells"]["with_value"]),
@@ -224,9 +225,8 @@ def _roles(entry: Entry, arguments: Arguments) -> list[str] | None:
     return None if left else roles
 
 
-def skip_options(words: tuple[str | None, ...], options: Mapping[str, Option]) -> int | None:
-    """How many words are options and their values, before the first that is neither; None when that is unclear."""
-    at = 0
+def skip_options(words: tuple[str | None, ...], options: Mapping[str, Option], at: int = 0) -> int | None:
+    """From here on, the place of the first word that is neither an option nor its value; None when that is unclear."""
     while at < len(words):
         word = words[at]
         if word is None:
@@ -328,6 +328,6 @@ def uses_network(words: tuple[str | None, ...]) -> bool:
     wanted = known.network_subcommands.get(name)
     if wanted is None:
         return False
-    at = skip_options(words[1:], known.global_options.get(name, {}))
-    subcommand = "" if at is None or at + 1 >= len(words) else words[at + 1] or ""
+    at = skip_options(words, known.global_options.get(name, {}), 1)
+    subcommand = "" if at is None or at >= len(words) else words[at] or ""
     return "*" in wanted or subcommand in wanted

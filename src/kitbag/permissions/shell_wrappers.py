@@ -12,6 +12,7 @@ from kitbag.permissions.shell_table import Wrapper, program_name, skip_options, 
 
 _MOST_FOUND: Final = 40
 _HINT = re.compile(r"[\s;|&$`(<!]")
+_READ_TEXT = frozenset({".", "source", "at", "batch", "crontab"})
 _FIND_RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 _FIND_CHANGES = frozenset({"-delete", "-fprint", "-fprint0", "-fprintf", "-fls"})
 
@@ -63,6 +64,9 @@ class _Search:
     def run(self) -> Levels:
         at: int | None = 0
         while at is not None and at < len(self.words):
+            if len(self.spans) > _MOST_FOUND:
+                self._every_word_from(at)
+                break
             at = self._step(at)
         self._options_with_commands()
         return Levels(
@@ -86,9 +90,9 @@ class _Search:
             self._shell(at)
         elif name == "find":
             self._find(at)
-        elif name in ("trap", "alias"):
+        elif name in ("trap", "alias", "hash"):
             self._every_word_from(at + 1)
-        elif name in (".", "source"):
+        elif name in _READ_TEXT:
             self.reads_text = True
         elif name == "git":
             self._git(at)
@@ -106,11 +110,11 @@ class _Search:
             return None
         if wrapper.blocks:
             self.allowed_from = None
-        taken = skip_options(self.words[first:], wrapper.options)
-        begins = None if taken is None else first + taken
+        begins = skip_options(self.words, wrapper.options, first)
         if begins is not None and wrapper.assignments:
             while begins < len(self.words) and ASSIGNMENT.match(self.words[begins] or ""):
                 begins += 1
+            begins += self.words[begins : begins + 1] == ("--",)
         for _ in range(wrapper.skip):
             if begins is not None:
                 begins = None if begins < len(self.words) and self.words[begins] is None else begins + 1
@@ -149,11 +153,10 @@ class _Search:
     def _hints_from(self, at: int) -> None:
         for word in self.words[at:]:
             if word is not None:
-                # trap TEXT, alias NAME=TEXT, git config alias.x !TEXT
-                value = word.partition("=")[2]
-                self.hints += [
-                    text.lstrip("!") for text in (word, value) if text and (text is value or _HINT.search(text))
-                ]
+                # trap TEXT, alias NAME=TEXT, env -STEXT, git config alias.x !TEXT
+                attached = word.partition("=")[2] or (word[2:] if word.startswith("-") else "")
+                texts = [text for text in (word, attached) if text and (text is attached or _HINT.search(text))]
+                self.hints += [text.lstrip("!") for text in texts]
 
     def _shell(self, at: int) -> None:
         """`bash -c TEXT`, or a shell that runs a file or what it reads."""
@@ -217,11 +220,9 @@ class _Search:
                 self.doubts.append("git with settings for this one command")
                 value = self.words[index + 1] if word == "-c" and index + 1 < len(self.words) else word
                 self.hints.append((value or "").partition("=")[2].lstrip("!"))
-        taken = skip_options(self.words[at + 1 :], known.global_options["git"])
-        if taken is not None and at + 1 + taken < len(self.words):
-            subcommand = self.words[at + 1 + taken]
-            if subcommand in known.launching_subcommands["git"]:
-                self._every_word_from(at + 2 + taken)
+        begins = skip_options(self.words, known.global_options["git"], at + 1)
+        if begins is not None and self.words[begins : begins + 1] and self.words[begins] in known.launching_git:
+            self._every_word_from(begins + 1)
 
     def _options_with_commands(self) -> None:
         names = table().launching_options

@@ -51,7 +51,6 @@ _RUNS_A_FILE = re.compile(
     r"|env|sudo|doas|exec|command|nohup|setsid|time|timeout|nice|xargs|source|\."
 )
 _MOST_OF_A_COMMAND = 20_000
-_MOST_PARTS = 64
 _WORKSPACE_VARIABLE = re.compile(r"\$\{?(?:CLAUDE_PROJECT_DIR|PWD|workspaceFolder|GEMINI_PROJECT_DIR)\}?|%CD%")
 
 
@@ -205,15 +204,6 @@ def _runs(key: str, value: object) -> bool:
         elif isinstance(one, list):
             pending += cast("list[object]", one)
     return False
-
-
-def read_toml(text: str) -> dict[str, object]:
-    """Raises ValueError. Keys of very many parts, which cost the parser the square of their number, are refused."""
-    import tomllib
-
-    if any(part.count(".") > _MOST_PARTS for part in re.split(r"[=\n\[\]{},#]", text)):
-        raise ValueError("a key of too many parts")
-    return tomllib.loads(text)
 
 
 def setting_acts(content: Mapping[str, object], prefix: str = "") -> list[Act]:

@@ -23,12 +23,12 @@ from kitbag.permissions.workspace_acts import (
     document_acts,
     field_acts,
     files_run_by,
-    read_toml,
     setting_acts,
     strings_of,
     text_acts,
 )
 from kitbag.permissions.workspace_reading import Bounds, Reading, SpentError
+from kitbag.settings import read_toml
 
 ItemKind = Literal[
     "skill", "command", "agent", "persona", "team", "manifest", "memory", "task", "settings", "configuration", "plugin",

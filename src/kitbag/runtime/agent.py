@@ -30,12 +30,13 @@ from kitbag.models.choice import Chosen, choose
 from kitbag.models.provider import Block, Provider
 from kitbag.packing.compose import compose_prompt, environment_here
 from kitbag.packing.main_prompt import Wanted, main_prompt
+from kitbag.packing.prepare import RunsCommands
+from kitbag.packing.rights import Rights
 from kitbag.packing.session_skills import Loaded, SessionSkills
 from kitbag.packing.suggestions import suggested_skills, told_changes
 from kitbag.permissions.approvals import Approvals, Approver
 from kitbag.permissions.rule_files import Given
 from kitbag.runtime.ground import Ground, lay_ground
-from kitbag.runtime.skill_text import prepare_with
 from kitbag.runtime.sources import model_sources
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
@@ -123,9 +124,10 @@ class Agent:
     async def _open(self) -> None:
         options = self.options
         places = find_places(options.directory or None)
+        given = Given(options.mode, options.only_tools, options.ask, options.no_tools)
         self.ground = lay_ground(
             places,
-            given=Given(options.mode, options.only_tools, options.ask, options.no_tools),
+            given=given,
             trust_workspace=options.trust_workspace,
             extra=options.extra,
             team=options.team,
@@ -143,7 +145,8 @@ class Agent:
         self.session = self._find_session()
         self._choose_model()
         self._narrow()
-        self.skills = SessionSkills(library, prepare_with(self.ground))
+        rights = Rights(places, library.settings, given=given, trust_workspace=options.trust_workspace)
+        self.skills = SessionSkills(library, RunsCommands(rights, places.cwd))
         self.skills.restore(Loaded(*use[:7]) for use in self.session.skills.values())
         self.toolset = Toolset(self._tools(), self.permissions)
         self.context = Context(self.ground.workspace, places.cwd, self.permissions, library, self.skills)

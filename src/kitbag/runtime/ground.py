@@ -13,6 +13,7 @@ from kitbag.permissions.decide import READ_ONLY_AGENTS, Permissions
 from kitbag.permissions.model import Workspace
 from kitbag.permissions.rule_files import Given, Loaded, load_permissions, workspace_of
 from kitbag.permissions.trust import Trust, workspace_trust
+from kitbag.settings import load_settings
 
 
 class Ground(NamedTuple):
@@ -40,14 +41,16 @@ def lay_ground(
 
     trust = workspace_trust(places, trusted_for_now=trust_workspace)
     library = Registry(places, extra=extra, team=team, persona=persona, leave_out_project=not trust.is_open)
-    workspace, problems = workspace_of(places, library.settings)
+    # All files, so that what a project would like is told even where it does not count.
+    settings = load_settings(places.kitbag_home, places.project_dirs)
+    workspace, problems = workspace_of(places, settings)
     workspace = workspace._replace(also_readable=_skill_roots(library))
-    loaded = load_permissions(library.settings, workspace, trusted=trust.is_open, given=given)
+    loaded = load_permissions(settings, workspace, trusted=trust.is_open, given=given)
     permissions = Permissions(
         workspace,
         loaded.mode,
         loaded.rules,
-        protection(),
+        protection,
         network=library.settings.get("sandbox.network") == "on",
         read_only_agents=_read_only_agents(library),
     )

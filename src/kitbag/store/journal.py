@@ -23,7 +23,7 @@ from kitbag.store.journal_watch import POLL_SECONDS, Watch
 from kitbag.store.private_files import StoreError
 from kitbag.store.redaction import Redactor
 
-_PAGE = 500
+_PAGE = 100
 _INSERT = (
     "INSERT INTO records (stream, at, kind, body, key) VALUES (?, ?, ?, ?, ?)"
     " ON CONFLICT (key) WHERE key IS NOT NULL DO NOTHING"
@@ -102,10 +102,7 @@ class Journal:
     @classmethod
     def open(cls, path: str, redactor: Redactor) -> "Journal":
         """Makes the file when there is none. A damaged one is set aside: `saved` says so, and so does a record."""
-        journal = cls(open_file(path), redactor)
-        if journal.saved is not None:
-            journal.append("journal", "damaged", journal.saved._asdict())
-        return journal
+        return cls(open_file(path), redactor)
 
     @property
     def path(self) -> str:

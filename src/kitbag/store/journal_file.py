@@ -34,6 +34,9 @@ _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _CHECK = ".check"
 """Left beside a file in which damage was met, for the next one who opens it."""
+_COPY = ".copy-"
+_FRESH = ".new"
+"""What is made of a damaged file, until it takes its place."""
 _GAP = 1_000_000
 """Numbers that are left out after damage, since some of them may have been given to records that are lost."""
 _BATCH = 1000
@@ -152,6 +155,10 @@ def _prepare(place: _Place) -> None:
                         raise StoreError(f"{place.path}{suffix} is a link or no file", "move it away")
                     if stat.S_IMODE(status.st_mode) & 0o077:
                         os.chmod(place.name + suffix, 0o600, dir_fd=inside)
+            with contextlib.suppress(FileNotFoundError):  # what was made of a damaged one, now or before a crash
+                if not os.path.lexists(place.path):
+                    os.rename(place.name + _FRESH, place.name, src_dir_fd=inside, dst_dir_fd=inside)
+                    os.fsync(inside)
             # An existing file is not opened here: closing it would drop the locks SQLite holds in this process.
             with contextlib.suppress(FileExistsError):
                 flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -223,40 +230,43 @@ def _number(connection: sqlite3.Connection, pragma: str) -> int:
 
 
 def _save(place: _Place, guard: int, problem: str) -> tuple[Saved, sqlite3.Connection, sqlite3.Connection]:
-    """Moves the damaged file away as it is, and takes over its records up to the first that can't be read."""
+    """Moves the damaged file away as it is, and takes over its records up to the first that can't be read.
+
+    The new file is whole before the old one is moved: whenever this is cut off, the next one to open it can go on.
+    """
+    import shutil
+
     if not private_files.take(guard, seconds=0):
         raise StoreError(
             f"{place.path} is damaged ({problem}), and another Kitbag has it open", "end that one, and try again"
         )
+    fresh = place._replace(name=place.name + _FRESH)
     with private_files.directory(place.base, place.folder) as inside:
         aside = _new_folder(inside, place)
+        saved = Saved(os.path.join(os.path.dirname(place.path), aside), 0, problem)
         try:
+            for suffix in ("", "-wal", "-shm"):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(fresh.name + suffix, dir_fd=inside)
+            for left_over in [name for name in os.listdir(inside) if name.startswith(_COPY)]:
+                shutil.rmtree(os.path.join(os.path.dirname(place.path), left_over), ignore_errors=True)
+            saved = _take_over(fresh, place.path, saved)
             with private_files.directory(os.path.dirname(place.path), aside) as folder:
-                for suffix in ("", "-wal", "-shm"):
+                for suffix in ("-wal", "-shm", ""):  # without its file, a log would be taken for garbage
                     with contextlib.suppress(FileNotFoundError):
                         os.rename(place.name + suffix, place.name + suffix, src_dir_fd=inside, dst_dir_fd=folder)
                 os.fsync(folder)
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(place.name + _CHECK, dir_fd=inside)
-            os.fsync(inside)
         except OSError as error:
             raise private_files.cannot("set aside", place.path, error) from error
-    _prepare(place)
-    where = os.path.join(os.path.dirname(place.path), aside)
     try:
+        _prepare(place)
         writer, reader = _connect(place)
     except _DamageError as error:
         raise StoreError(f"{place.path} can't be made: {error}", "see that the disk works") from error
-    try:
-        records = _take_over(writer, os.path.join(where, place.name))
-    except BaseException as error:
-        writer.close()
-        reader.close()
-        if isinstance(error, sqlite3.Error):
-            raise store_error(place.path, error) from error
-        raise
     private_files.take(guard, seconds=0, shared=True)
-    return Saved(where, records, problem), writer, reader
+    return saved, writer, reader
 
 
 def _new_folder(inside: int, place: _Place) -> str:
@@ -265,23 +275,37 @@ def _new_folder(inside: int, place: _Place) -> str:
         try:
             os.mkdir(name, 0o700, dir_fd=inside)
         except FileExistsError:
-            continue
+            if os.listdir(os.path.join(os.path.dirname(place.path), name)):
+                continue
         except OSError as error:
             raise private_files.cannot("set aside", place.path, error) from error
         return name
     raise StoreError(f"{place.path} was set aside too often", "remove old folders named `.damaged-`")
 
 
-def _take_over(writer: sqlite3.Connection, damaged: str) -> int:
-    count = highest = 0
-    writer.execute("BEGIN IMMEDIATE")
-    for row in _readable(damaged):
-        writer.execute("INSERT OR IGNORE INTO records VALUES (?, ?, ?, ?, ?, ?)", row)
-        count, highest = count + 1, max(highest, int(row[0]))
-    writer.execute("DELETE FROM sqlite_sequence")
-    writer.execute("INSERT INTO sqlite_sequence VALUES ('records', ?)", (highest + _GAP,))
-    writer.execute("COMMIT")
-    return count
+def _take_over(fresh: _Place, damaged: str, saved: Saved) -> Saved:
+    """Into a new file, with a record of what has happened."""
+    import json
+    from datetime import UTC, datetime
+
+    _prepare(fresh)
+    try:
+        writer, reader = _connect(fresh)
+        with contextlib.closing(writer), contextlib.closing(reader):
+            highest = 0
+            writer.execute("BEGIN IMMEDIATE")
+            for row in _readable(damaged):
+                writer.execute("INSERT OR IGNORE INTO records VALUES (?, ?, ?, ?, ?, ?)", row)
+                saved, highest = saved._replace(records=saved.records + 1), max(highest, int(row[0]))
+            at = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+            note = (highest + _GAP, "journal", at, "damaged", json.dumps(saved._asdict()))
+            writer.execute("INSERT INTO records (seq, stream, at, kind, body) VALUES (?, ?, ?, ?, ?)", note)
+            writer.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise store_error(fresh.path, error) from error
+    except _DamageError as error:
+        raise StoreError(f"{fresh.path} can't be made: {error}", "see that the disk works") from error
+    return saved
 
 
 def _readable(damaged: str) -> Iterator[tuple[int, str, str, str, str, str | None]]:
@@ -289,14 +313,17 @@ def _readable(damaged: str) -> Iterator[tuple[int, str, str, str, str, str | Non
     import shutil
     import tempfile
 
-    with tempfile.TemporaryDirectory(dir=os.path.dirname(damaged), prefix=".copy-") as copy:
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(damaged), prefix=_COPY) as copy:
         for suffix in ("", "-wal"):
             with contextlib.suppress(FileNotFoundError):
                 shutil.copyfile(damaged + suffix, os.path.join(copy, "journal" + suffix), follow_symlinks=False)
         with (
             contextlib.suppress(sqlite3.Error),
-            contextlib.closing(_connection(os.path.join(copy, "journal"))) as connection,
+            contextlib.closing(sqlite3.connect(os.path.join(copy, "journal"), isolation_level=None)) as connection,
         ):
+            # Else SQLite reads nothing of a file that is shorter than it should be.
+            connection.execute("PRAGMA writable_schema = ON")
+            connection.execute("PRAGMA trusted_schema = OFF")
             last = 0
             while True:
                 # By the numbers of the table itself: an index may be what is damaged.

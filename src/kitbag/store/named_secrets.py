@@ -24,7 +24,7 @@ _FLAG_SEPARATOR = re.compile(r"=|[ \t]{1,4}(?!-)")
 _QUOTED = re.compile(r"""(\\{0,4}["'`])((?:(?!\1)[^\r\n])*)\1""")
 _BARE = re.compile(r"""[^\s"'`,;&|()<>{}\[\]\\]+""")
 # A line of an `.env` file goes to its end; inside JSON the end of a line is written out.
-_WHOLE = re.compile(r"""(?:(?!\\[nrt])[^\s"'`])+""")
+_WHOLE = re.compile(r"""(?:[^\s"'`\\]++|\\(?![nrt]))++""")
 _CAPITALS = re.compile(r"[A-Z][A-Z0-9_]{2,}\Z")
 _STRONG = re.compile(
     r"(?:password|passwd|passphrase|pwd|secret|secretkey|apikey|apitoken|apisecret|accesskey|accesskeyid|accesstoken"
@@ -34,7 +34,9 @@ _STRONG = re.compile(
 _CAPITALS_STRONG = re.compile(
     r"(?:PASS|PASSWORD|PASSWD|PASSPHRASE|PWD|SECRET|TOKEN|PAT|CREDENTIALS?|PRIVATE)\Z|API_?KEY"
 )
-_TOKEN = re.compile(r"(?:token|auth|signature)\Z")
+_TOKEN = re.compile(r"(?:token|auth)\Z")
+_SIGNATURE = re.compile(r"(?:token|auth|signature)\Z")
+"""Of a URL: elsewhere a signature is no secret."""
 _HEADER = re.compile(r"(?:authorization|cookie)\Z")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+\Z")
 _NO_SECRET = re.compile(
@@ -98,11 +100,11 @@ def _after_name(text: str, at: int, end: int) -> Span | None:
         return None
     value = probe[0]
     if environment:
-        secret = not no_secret(value) and _CALL.match(value) is None and _is_environment_secret(name, value)
+        secret = _is_environment_secret(name, value) and _CALL.match(value) is None and not no_secret(value)
     elif in_query or is_flag:
         secret = _is_given(name, value, is_flag)
     else:
-        secret = _is_secret(name.lower(), value, quoted=False)
+        secret = text[probe.end() : probe.end() + 1] != "(" and _is_secret(name.lower(), value, quoted=False)
     whole = shape.match(text, place) if secret else None
     return (place, place + len(whole[0].rstrip(",;."))) if whole else None
 
@@ -110,7 +112,7 @@ def _after_name(text: str, at: int, end: int) -> Span | None:
 @lru_cache(2048)
 def _may_name_secret(name: str, in_query: bool) -> bool:
     bare = _bare_name(name)
-    if _STRONG.search(bare) or _TOKEN.search(bare) or (in_query and bare == "key"):
+    if _STRONG.search(bare) or _TOKEN.search(bare) or (in_query and (bare == "key" or _SIGNATURE.search(bare))):
         return True
     return _CAPITALS.match(name) is not None and holds_secret(name)
 
@@ -132,33 +134,36 @@ def no_secret(value: str) -> bool:
 def _is_given(name: str, value: str, is_flag: bool) -> bool:
     """In a URL's query or behind a `--flag`: what is there is the thing itself."""
     bare = _bare_name(name)
-    if no_secret(value) or len(value) < 4:
+    if len(value) < 4:
         return False
     if _STRONG.search(bare) or bare.endswith("token"):
-        return True
-    return (_TOKEN.search(bare) is not None or (bare == "key" and not is_flag)) and len(value) >= 8 and is_mixed(value)
+        # `the --password option` is a sentence.
+        is_word = is_flag and value.isalpha() and value.islower() and len(value) < 12
+        return not is_word and not no_secret(value)
+    if not _SIGNATURE.search(bare) and bare != "key":
+        return False
+    return len(value) >= 8 and is_mixed(value) and not no_secret(value)
 
 
 def _is_secret(name: str, value: str, quoted: bool) -> bool:
-    if no_secret(value):
+    # The cheap questions first: texts are long, and names that could be meant are many.
+    if len(value) < 3 or not (quoted or is_mixed(value)):
         return False
     if _CAPITALS.match(name):
-        return _is_environment_secret(name, value)
+        return _is_environment_secret(name, value) and not no_secret(value)
     bare = _bare_name(name)
-    # A sentence is a label or a message, and `Password` the label of a field.
+    if _STRONG.search(bare):
+        shortest = 6
+    elif _TOKEN.search(bare) and is_mixed(value):
+        shortest = 16 if bare.endswith("auth") else 8 if quoted else 12
+    else:
+        return False
+    if len(value) < shortest or no_secret(value):
+        return False
+    # A sentence is a label or a message, `Password` the label of a field, `a.b2` a part of a program.
     if any(char.isspace() for char in value) or (value.istitle() and value.isalpha()):
         return False
-    if _STRONG.search(bare):
-        if quoted:
-            return len(value) >= 6
-        return len(value) >= 6 and is_mixed(value) and _IDENTIFIER.match(value) is None
-    if _TOKEN.search(bare):
-        return (
-            len(value) >= (16 if bare.endswith("auth") else 8 if quoted else 12)
-            and is_mixed(value)
-            and _IDENTIFIER.match(value) is None
-        )
-    return False
+    return (quoted and shortest == 6) or _IDENTIFIER.match(value) is None
 
 
 def _is_environment_secret(name: str, value: str) -> bool:
@@ -168,4 +173,4 @@ def _is_environment_secret(name: str, value: str) -> bool:
         return len(value) >= 3 and value.lower() != name.lower()
     if "://" in value and "WEBHOOK" not in name:
         return False  # the secret part of a URL is found by its shape
-    return len(value) >= 8 and (is_mixed(value) or len(value) >= 20)
+    return len(value) >= 8 and (is_mixed(value) or (len(value) >= 20 and value not in (value.lower(), value.upper())))

@@ -1,0 +1,266 @@
+"""What a head or a settings file declares: tools, mode, hooks, servers, and settings that take protection away.
+
+Used by run for items and by examine for JSON files; uses the library's readers, so that it sees what they see.
+"""
+
+import json
+import re
+from typing import Final, NamedTuple, cast
+
+from kitbag.audit.contents import Content
+from kitbag.audit.expressions import expression, words
+from kitbag.audit.file_checks import Remark
+from kitbag.audit.model import Item, Severity
+from kitbag.library.agent_document import Document, read_document
+from kitbag.library.modes import normalise_mode
+from kitbag.library.plugin_manifest import as_list, as_map
+from kitbag.library.skills import as_text
+from kitbag.library.tool_names import ToolAccess, parse_tools
+from kitbag.text.hidden import one_line
+from kitbag.text.plain_head import Value
+
+_MOST_TEXTS: Final = 200
+_DEEPEST: Final = 12
+_FREE = re.compile(r"yolo|bypass|danger|full.?access|unrestricted|never|auto(?!edit)", re.IGNORECASE)
+_SETTINGS_FILES: Final = frozenset(words("declarations.settings_files"))
+_RISKY_ENV = expression("declarations.risky_env")
+_HELPERS: Final = words("declarations.helpers")
+_WIDE = re.compile(r"(?:Bash|Write|Edit|WebFetch)(?:\(\s*(?:\*|:\*|\*\*|domain:\*)?\s*\))?|\*|mcp__\*")
+
+
+class Declared(NamedTuple):
+    """What an item says of itself."""
+
+    name: str
+    description: str
+    access: ToolAccess
+    tools: tuple[str, ...]
+    """As written, one by one."""
+    mode: str
+    hooks: tuple[str, ...]
+    """The commands of its hooks, or the moments they belong to."""
+    servers: tuple[str, ...]
+    """`name: command or address`."""
+    remarks: tuple[tuple[int, Remark], ...]
+    """With the line of the main file that each is about."""
+
+
+NOTHING: Final = Declared("", "", ToolAccess("inherit"), (), "", (), (), ())
+
+
+def declared_by(item: Item) -> Declared:
+    """Of an item whose main file has a head. Never raises."""
+    entry = next((entry for entry in item.entries if entry.relative == item.main and entry.kind == "file"), None)
+    if entry is None:
+        return NOTHING
+    document, _ = read_document(entry.path)
+    if document is None or not document.present:
+        return NOTHING
+    dialect = "kitbag" if "/.kitbag/" in f"/{item.path}" else "claude"
+    tools, denied = document.take("tools"), document.take("denied")
+    access, _ = parse_tools(tools.value, denied.value, dialect)
+    remarks: list[tuple[int, Remark]] = []
+    mode = _mode(document, dialect, item, remarks)
+    hooks = _hooks(document, remarks)
+    servers = _servers(document, remarks)
+    every_command = access.mode == "all" or ("Bash" in access.names and not _limits_bash(access))
+    if every_command and tools.key and item.kind in ("skill", "command"):
+        remarks.append((document.line(tools.key), Remark("broad-tools", None, _shown(tools.value))))
+    name = document.take("name").value
+    written = tuple(dict.fromkeys((*access.specifiers, *access.names, *access.unknown))) if tools.key else ()
+    return Declared(
+        one_line(name) if isinstance(name, str) else "",
+        one_line(as_text(document.take("description").value or ""))[:2000],
+        access if tools.key else ToolAccess("inherit"),
+        written or (("*",) if access.mode == "all" and tools.key else ()),
+        mode,
+        hooks,
+        servers,
+        tuple(remarks),
+    )
+
+
+def _limits_bash(access: ToolAccess) -> bool:
+    return any(rule.startswith("Bash(") for rule in access.specifiers)
+
+
+def _mode(document: Document, dialect: str, item: Item, remarks: list[tuple[int, Remark]]) -> str:
+    found = document.take("permission_mode")
+    mode = ""
+    if found.key:
+        known, _ = normalise_mode(found.value, dialect)
+        word = _shown(found.value)
+        mode = word
+        severity: Severity | None = None
+        if known == "autonomous" or (known == "default" and _FREE.search(word)):
+            severity = "high"
+        elif known == "acceptEdits":
+            severity = "medium" if item.kind in ("skill", "command") else "low"
+        elif known == "locked" and re.sub(r"\W", "", word).lower() == "dontask":
+            severity = "low"
+        if severity:
+            remarks.append((document.line(found.key), Remark("declared-mode", severity, f"{found.key}: {word}")))
+    sandbox = document.take("sandbox_mode")
+    if sandbox.key and _FREE.search(_shown(sandbox.value)):
+        remarks.append(
+            (document.line(sandbox.key), Remark("declared-mode", "high", f"{sandbox.key}: {_shown(sandbox.value)}"))
+        )
+    policy = document.metadata.get("approval_policy")
+    if isinstance(policy, str) and _FREE.search(policy):
+        remarks.append(
+            (document.line("approval_policy"), Remark("declared-mode", "high", f"approval_policy: {policy}"))
+        )
+    permission = document.take("permission")
+    if permission.key and _allows_all(permission.value):
+        remarks.append(
+            (
+                document.line(permission.key),
+                Remark("declared-mode", "medium", f"{permission.key}: {_shown(permission.value)}"),
+            )
+        )
+    return mode
+
+
+def _allows_all(value: Value | None) -> bool:
+    if isinstance(value, str):
+        return value.strip().lower() == "allow"
+    if isinstance(value, dict):
+        return any(
+            key in ("*", "bash") and _allows_all(inner if not isinstance(inner, dict) else inner.get("*"))
+            for key, inner in value.items()
+        )
+    return False
+
+
+def _hooks(document: Document, remarks: list[tuple[int, Remark]]) -> tuple[str, ...]:
+    key, value = document.take("hooks")
+    if not value:
+        return ()
+    commands = _commands(value)
+    remarks.append((document.line(key), Remark("declared-hooks", None, f"{key}: {'; '.join(commands)}"[:400])))
+    return commands
+
+
+def _servers(document: Document, remarks: list[tuple[int, Remark]]) -> tuple[str, ...]:
+    key, value = document.take("mcp_servers")
+    if not value:
+        return ()
+    servers = _named_servers(value)
+    started = any(": " in server for server in servers)
+    remark = Remark("declared-servers", None if started else "low", f"{key}: {'; '.join(servers)}"[:400])
+    remarks.append((document.line(key), remark))
+    return servers
+
+
+def _shown(value: object) -> str:
+    return one_line(json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else value)[:200]
+
+
+def _commands(value: object) -> tuple[str, ...]:
+    """Every text below a key that names a command; else the keys themselves."""
+    found: list[str] = []
+    pending: list[tuple[object, int]] = [(value, 0)]
+    while pending and len(found) < _MOST_TEXTS:
+        inner, depth = pending.pop(0)
+        if depth > _DEEPEST:
+            continue
+        for key, content in as_map(inner).items():
+            if key in ("command", "url", "prompt", "bash", "powershell", "run") and isinstance(content, str):
+                arguments = " ".join(str(word) for word in as_list(as_map(inner).get("args")))
+                found.append(one_line(f"{content} {arguments}".strip())[:400])
+            else:
+                pending.append((content, depth + 1))
+        pending += [(content, depth + 1) for content in as_list(inner)]
+    return tuple(dict.fromkeys(found)) or tuple(map(str, as_map(value)))
+
+
+def _named_servers(value: object) -> tuple[str, ...]:
+    found: list[str] = []
+    maps = as_list(value) or [value]
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+    for entry in maps:
+        if isinstance(entry, str):
+            found.append(entry)
+        for name, server in as_map(entry).items():
+            how = _commands(server) if as_map(server) else ()
+            command = as_map(server).get("command")
+            if isinstance(command, list):
+                how = (" ".join(str(word) for word in cast("list[object]", command)),)
+            found.append(one_line(f"{name}: {'; '.join(how)}" if how else str(name))[:400])
+    return tuple(dict.fromkeys(found[:_MOST_TEXTS]))
+
+
+class Settings(NamedTuple):
+    hooks: tuple[str, ...]
+    servers: tuple[str, ...]
+    remarks: tuple[tuple[int, Remark], ...]
+
+
+def read_settings(content: Content) -> Settings | None:
+    """Of a JSON file that tools take settings from; None for every other file."""
+    if content.name.lower() not in _SETTINGS_FILES or content.text is None:
+        return None
+    try:
+        fields = as_map(json.loads(_without_comments(content.text, content.name)))
+    except (ValueError, RecursionError):
+        return Settings((), (), ((0, Remark("not-read", "low", content.name, "not JSON")),))
+    remarks: list[tuple[int, Remark]] = []
+
+    def note(key: str, rule: str, severity: Severity | None, excerpt: str) -> None:
+        at = content.text.find(f'"{key}"') if content.text else -1
+        line = content.text.count("\n", 0, at) + 1 if content.text and at >= 0 else 0
+        remarks.append((line, Remark(rule, severity, excerpt[:400])))
+
+    hooks: tuple[str, ...] = ()
+    declared = fields.get("hooks")
+    if declared and not isinstance(declared, str):
+        hooks = _commands(declared)
+        note("hooks", "declared-hooks", None, f"hooks: {'; '.join(hooks)}")
+    servers: tuple[str, ...] = ()
+    for key in ("mcpServers", "servers", "mcp", "lspServers"):
+        if as_map(fields.get(key)):
+            servers += _named_servers(fields[key])
+            note(key, "declared-servers", None, f"{key}: {'; '.join(servers)}")
+    for key, severity, excerpt in _risky(fields):
+        note(key, "risky-settings", severity, excerpt)
+    return Settings(hooks, servers, tuple(remarks))
+
+
+def _risky(fields: dict[str, object]) -> list[tuple[str, Severity | None, str]]:
+    found: list[tuple[str, Severity | None, str]] = []
+    permissions = as_map(fields.get("permissions"))
+    mode = permissions.get("defaultMode", fields.get("defaultMode"))
+    if isinstance(mode, str) and normalise_mode(mode, "claude")[0] == "autonomous":
+        found.append(("defaultMode", None, f"defaultMode: {mode}"))
+    wide = [
+        rule for rule in as_list(permissions.get("allow")) if isinstance(rule, str) and _WIDE.fullmatch(rule.strip())
+    ]
+    if wide:
+        found.append(("allow", None, f"allow: {', '.join(wide)}"))
+    if fields.get("enableAllProjectMcpServers") is True:
+        found.append(("enableAllProjectMcpServers", None, "enableAllProjectMcpServers: true"))
+    env = [name for name in as_map(fields.get("env")) if _RISKY_ENV.fullmatch(name)]
+    if env:
+        found.append(("env", None, f"env: {', '.join(sorted(env))}"))
+    for key in _HELPERS:
+        if fields.get(key):
+            found.append((key, "medium", f"{key}: {_shown(fields[key])}"))
+    if as_map(fields.get("sandbox")).get("enabled") is False:
+        found.append(("sandbox", None, "sandbox: off"))
+    for server in as_map(fields.get("mcpServers")).values():
+        if as_map(server).get("trust") is True:
+            found.append(("trust", None, "trust: true"))
+        for key in ("autoApprove", "alwaysAllow"):
+            if as_map(server).get(key):
+                found.append((key, "medium", f"{key}: {_shown(as_map(server)[key])}"))
+    for task in as_list(fields.get("tasks")):
+        if as_map(as_map(task).get("runOptions")).get("runOn") == "folderOpen":
+            found.append(("runOn", None, f"runs when the folder is opened: {_shown(as_map(task).get('command'))}"))
+    return found
+
+
+def _without_comments(text: str, name: str) -> str:
+    if name.endswith("jsonc") or "//" in text:
+        return re.sub(r"^\s*//[^\n]*$", "", text, flags=re.MULTILINE)
+    return text

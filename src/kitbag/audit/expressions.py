@@ -1,0 +1,32 @@
+"""The expressions and word lists of expressions.toml, by name. Used by the detectors; imports none of them."""
+
+import functools
+import re
+import tomllib
+from importlib.resources import files
+from typing import Any
+
+
+@functools.cache
+def _document() -> dict[str, dict[str, dict[str, Any]]]:
+    return tomllib.loads(files("kitbag.audit").joinpath("expressions.toml").read_text("utf-8"))
+
+
+def expression(name: str) -> "re.Pattern[str]":
+    """`module.name`, compiled."""
+    module, _, key = name.partition(".")
+    entry = _document()[module][key]
+    flags = (re.IGNORECASE if "i" in entry["flags"] else 0) | (re.MULTILINE if "m" in entry["flags"] else 0)
+    return re.compile(entry["regex"], flags)
+
+
+def words(name: str) -> tuple[str, ...]:
+    """`module.name`, in the order of the file."""
+    module, _, key = name.partition(".")
+    return tuple(_document()[module][key]["words"])
+
+
+def table(name: str) -> dict[str, tuple[str, ...]]:
+    """`module.name`, a map of word lists."""
+    module, _, key = name.partition(".")
+    return {word: tuple(meant) for word, meant in _document()[module][key].items()}

@@ -1,0 +1,122 @@
+"""Writes to what starts by itself or decides what an agent may do: start-up files, schedules, hooks, settings, memory.
+
+A target is searched by its name; it counts when the command or statement around it writes there. Used by
+examine; uses patterns for the window.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+from kitbag.audit.expressions import expression, words
+from kitbag.audit.model import Severity
+from kitbag.audit.patterns import Hit, Places, Scan, command_window
+from kitbag.audit.regions import WRITTEN, Role, Source
+
+
+class _Target(NamedTuple):
+    rule: str
+    words: tuple[str, ...]
+    regex: "re.Pattern[str]"
+    strong: bool = False
+    """Nothing honest writes there as a rule."""
+
+
+def _target(rule: str, name: str, strong: bool = False) -> _Target:
+    return _Target(rule, words(f"persistence.{name}"), expression(f"persistence.{name}"), strong)
+
+
+_TARGETS: Final = (
+    _target("startup-write", "startup_files"),
+    _target("startup-write", "start_places", strong=True),
+    _target("git-hook-write", "git_hooks"),
+    _target("agent-config-write", "agent_settings"),
+    _target("agent-memory-write", "agent_memory"),
+)
+_NEAR: Final = 400
+_MOST: Final = 200
+_REDIRECT = re.compile(r"(?<![-=<])>>?\|?\s*[\"']?[^\s\"'|;&<>`]*$")
+_TEE = re.compile(r"\btee\s+(?:-a\s+|--append\s+)?[\"']?[^\s\"'|;&]*$")
+_COPIES = re.compile(r"\b(?:cp|mv|ln|install|rsync|copy-item|move-item|scp)\s[^\n;|&]*$", re.IGNORECASE)
+_IN_PLACE = expression("persistence.in_place")
+_ENDS = re.compile(r"[\"']?\s*(?:$|[;|&)`#]|\\$|[\"'])")
+_CODE_WRITES = expression("persistence.code_writes")
+_ASSIGNED = re.compile(r"(?:^|[;\s])(?:export |local |const |let |var )?\$?([A-Za-z_]\w{1,40})\s?=(?!=)[^=\n]{0,200}$")
+_TELLS = re.compile(
+    r"\b(?:append|add|write|insert|put|save|copy|symlink|install|register|inject|modify|edit|update)\b[^.\n]{0,160}$",
+    re.IGNORECASE,
+)
+_ORDINARY = expression("persistence.ordinary")
+_NOT_ORDINARY = re.compile(
+    r"curl|wget|base64|/dev/tcp|\bnc\s|https?://|\bpython\d?\s+-c|ANTHROPIC_|OPENAI_|_PROXY|LD_PRELOAD|PROMPT_COMMAND",
+    re.I,
+)
+
+
+def writes(source: Source) -> Scan:
+    hits: list[Hit] = []
+    exhausted: list[str] = []
+    for target in _TARGETS:
+        places = Places(source, target.regex, target.words)
+        for start, end, _ in places.found[:_MOST]:
+            hits += _hit(source, target, start, end)
+        if places.exhausted or len(places.found) > _MOST:
+            exhausted.append(target.rule)
+    return Scan(hits, exhausted)
+
+
+def _hit(source: Source, target: _Target, start: int, end: int) -> list[Hit]:
+    begin, window = command_window(source, start)
+    at = start - begin
+    role, language = source.role_at(start)
+    if role in WRITTEN:
+        told = _TELLS.search(window[max(0, at - _NEAR) : at])
+        how = "told" if told else "written" if _shell_writes(window, at, end - begin) else ""
+    elif _shell_writes(window, at, end - begin) or (language != "shell" and _CODE_WRITES.search(window)):
+        how = "written"
+    else:
+        how = "written" if _written_by_name(source, window[:at]) else ""
+    severity = _severity(target, role, how, window) if how else None
+    return [Hit(target.rule, start, end, severity)] if severity is not None else []
+
+
+def _shell_writes(window: str, start: int, end: int) -> bool:
+    before = window[max(0, start - _NEAR) : start]
+    if _REDIRECT.search(before) or _TEE.search(before):
+        return True
+    # Of a copy the last name is the one that is written.
+    if _COPIES.search(before) and _ENDS.match(window[end:].lstrip("/.*\"'")):
+        return True
+    return _IN_PLACE.search(before) is not None
+
+
+def _written_by_name(source: Source, before: str) -> bool:
+    """`rc = Path.home() / ".bashrc"`, and further down `rc.write_text(...)` or `>> "$rc"`."""
+    assigned = _ASSIGNED.search(before[-260:])
+    if assigned is None:
+        return False
+    name = re.escape(assigned[1])
+    later = re.compile(
+        rf">>?\s*[\"']?\$\{{?{name}\b|\btee\s+(?:-a\s+)?[\"']?\$\{{?{name}\b|\b{name}\.(?:write_text|write_bytes|open\([\"'][aw])"
+        rf"|\bopen\(\s*{name}\s*,\s*[\"'][awx]|File(?:Sync)?\(\s*{name}\b|\bwith\s+{name}\.open\([\"'][awx]|,\s*{name}\s*\)"
+    )
+    return later.search(source.text) is not None
+
+
+def _severity(target: _Target, role: Role, how: str, window: str) -> Severity | None:
+    runs = role in ("command", "script", "config")
+    if target.rule == "agent-memory-write":
+        if how == "told" or role in ("prose", "inline", "table"):
+            return None
+        return "medium" if runs else "low"
+    if how == "told":
+        return "medium" if target.strong else "low"
+    if (
+        target.rule == "startup-write"
+        and not target.strong
+        and _ORDINARY.search(window)
+        and not _NOT_ORDINARY.search(window)
+    ):
+        return "medium" if runs else "low"
+    if target.rule == "git-hook-write":
+        return "high" if runs else "medium"
+    return "high"

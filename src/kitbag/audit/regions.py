@@ -1,0 +1,206 @@
+"""Where in a file a place is: code that runs, an example, prose, a comment, the head.
+
+Markdown is cut into fences, comments and the head; everything else is worked out for the few places that
+matter. Linear in the text. Used by every detector; uses text.frontmatter and text.reference_syntax.
+"""
+
+import bisect
+import re
+from typing import Final, Literal, NamedTuple
+
+from kitbag.audit.contents import Content
+from kitbag.audit.expressions import words
+from kitbag.text.frontmatter import split
+from kitbag.text.reference_syntax import Token, find_tokens
+
+Role = Literal["command", "script", "remark", "shell", "code", "inline", "prose", "table", "comment", "head", "config"]
+RUNS: Final[frozenset[Role]] = frozenset(("command", "script"))
+"""Runs without a model's doing, or when it does what it was told."""
+WRITTEN: Final[frozenset[Role]] = frozenset(("prose", "table", "comment", "head", "inline", "remark"))
+
+_FENCE = re.compile(
+    r"^(?:[ \t>]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++)?)(?P<mark>`{3,}+|~{3,}+)(?P<info>[^\n]*)$", re.MULTILINE
+)
+_CLOSING: Final = {
+    mark: re.compile(rf"^[ \t>]*+(?P<mark>{mark}{{3,}}+)[ \t\r]*+$", re.MULTILINE) for mark in ("`", "~")
+}
+_HEADING = re.compile(r"^[ \t>]{0,9}#{1,6}[ \t]+([^\n]{0,300})", re.MULTILINE)
+_SHELLS: Final = frozenset(words("regions.shells"))
+_TICKS = re.compile(r"`+")
+_REMARK = re.compile(r"[ \t]*(?:#(?!!)|//|--(?!\S)|/?\*|;|<!--|::|@?rem\b|\"\"\"|''')", re.IGNORECASE)
+MOST_TOKENS: Final = 2000
+_LINE_LIMIT: Final = 2000
+_BACK: Final = 3000
+
+
+class Region(NamedTuple):
+    start: int
+    end: int
+    role: Role
+    language: str
+
+
+class Spot(NamedTuple):
+    """A place in a text, with what stands around it."""
+
+    role: Role
+    language: str
+    line: int
+    row: str
+    """The whole line, at most 2,000 characters of it."""
+    lead: str
+    """What introduces it: the line above a fence, the heading, the start of a list."""
+    heading: str
+
+
+class Source:
+    """A text and its regions."""
+
+    __slots__ = ("_starts", "_words", "body_start", "content", "head", "lower", "regions", "text", "tokens")
+
+    def __init__(self, content: Content, text: str) -> None:
+        self.content = content
+        self.text = text
+        self.lower = text.lower() if len(text.lower()) == len(text) else text
+        self.tokens: list[Token] = []
+        self.head = ""
+        self.body_start = 0
+        self.regions: list[Region] = []
+        if content.kind == "markdown":
+            self._read_markdown()
+        self._starts = [region.start for region in self.regions]
+        self._words: dict[str, bool] = {}
+
+    @property
+    def language(self) -> str:
+        return self.content.language
+
+    def _read_markdown(self) -> None:
+        parts = split(self.text)
+        self.body_start = len(self.text) - len(parts.body) if parts.head is not None else 0
+        if parts.head is not None:
+            self.head = self.text[: self.body_start]
+            self.regions.append(Region(0, self.body_start, "head", ""))
+        self._read_fences()
+        tokens = find_tokens(self.text[self.body_start :]).tokens[: MOST_TOKENS + 1]
+        lines = self.text.count("\n", 0, self.body_start)
+        shift = self.body_start
+        self.tokens = [
+            token._replace(start=token.start + shift, end=token.end + shift, line=token.line + lines)
+            for token in tokens
+            if token.kind != "escape"
+        ]
+        commands = [Region(t.start, t.end, "command", "shell") for t in self.tokens if t.kind == "command"]
+        if commands:
+            taken = {region.start for region in commands}
+            self.regions = sorted([r for r in self.regions if r.start not in taken] + commands)
+
+    def _read_fences(self) -> None:
+        text, at = self.text, self.body_start
+        while (fence := _FENCE.search(text, at)) is not None:
+            self._read_comments(at, fence.start())
+            mark, info = fence["mark"], fence["info"].strip()
+            if mark[0] == "`" and "`" in info:
+                at = fence.end()
+                continue
+            closing = _CLOSING[mark[0]].search(text, fence.end())
+            while closing is not None and len(closing["mark"]) < len(mark):
+                closing = _CLOSING[mark[0]].search(text, closing.end())
+            end = closing.end() if closing else len(text)
+            word = re.split(r"[\s{,:]", info.lower().lstrip("{."), maxsplit=1)[0]
+            role: Role = "shell" if word in _SHELLS else "code"
+            self.regions.append(Region(fence.start(), end, role, "shell" if role == "shell" else word))
+            at = end
+        self._read_comments(at, len(text))
+
+    def _read_comments(self, start: int, end: int) -> None:
+        while (opened := self.text.find("<!--", start, end)) >= 0:
+            closed = self.text.find("-->", opened + 4, end)
+            start = closed + 3 if closed >= 0 else end
+            self.regions.append(Region(opened, start, "comment", ""))
+
+    def has(self, word: str) -> bool:
+        """Whether a word, in lower case, stands anywhere in the text; many detectors ask for the same ones."""
+        known = self._words.get(word)
+        if known is None:
+            known = self._words[word] = word in self.lower
+        return known
+
+    def region_at(self, offset: int) -> Region | None:
+        at = bisect.bisect_right(self._starts, offset) - 1
+        return self.regions[at] if at >= 0 and offset < self.regions[at].end else None
+
+    def line_at(self, offset: int) -> int:
+        return self.text.count("\n", 0, offset) + 1
+
+    def row_at(self, offset: int) -> tuple[int, str]:
+        """Where the line begins, and the line; of a very long one the part around the offset."""
+        begin = self.text.rfind("\n", max(0, offset - _LINE_LIMIT), offset) + 1 or max(0, offset - _LINE_LIMIT)
+        if offset < _LINE_LIMIT and self.text.rfind("\n", 0, offset) < 0:
+            begin = 0
+        end = self.text.find("\n", offset, offset + _LINE_LIMIT)
+        return begin, self.text[begin : end if end >= 0 else offset + _LINE_LIMIT]
+
+    def role_at(self, offset: int) -> tuple[Role, str]:
+        begin, row = self.row_at(offset)
+        return self._role(offset, begin, row, self.region_at(offset))
+
+    def spot(self, offset: int) -> Spot:
+        begin, row = self.row_at(offset)
+        line = self.line_at(offset)
+        region = self.region_at(offset)
+        role, language = self._role(offset, begin, row, region)
+        if self.content.kind != "markdown":
+            return Spot(role, language, line, row, self._lines_above(begin), "")
+        top = region.start if region is not None and region.role in ("shell", "code") else begin
+        return Spot(role, language, line, row, self._lead(top, begin, role), self._heading(top))
+
+    def _role(self, offset: int, begin: int, row: str, region: Region | None) -> tuple[Role, str]:
+        if self.content.kind != "markdown":
+            if self.content.kind == "script":
+                return ("remark" if _REMARK.match(row) else "script"), self.language
+            return "config", self.language
+        if region is not None:
+            return region.role, region.language
+        if row.lstrip(" \t>").startswith("|"):
+            return "table", ""
+        return ("inline", "") if _in_code(row, offset - begin) else ("prose", "")
+
+    def _lines_above(self, begin: int) -> str:
+        """Two lines of a script: a comment there may speak of the line."""
+        above = self.text[max(0, begin - 400) : begin].split("\n")[-3:]
+        return " ".join(line.strip() for line in above if _REMARK.match(line))
+
+    def _lead(self, top: int, begin: int, role: Role) -> str:
+        """The last lines of prose above; inside a fence also the comments right above the line."""
+        remarks = self._lines_above(begin) if begin > top else ""
+        above = self.text[max(0, top - _BACK) : top].rstrip()
+        lines = above.split("\n")
+        if role in ("prose", "inline", "table"):
+            # The sentence may have begun on the line above; a list or table is introduced by the line before it.
+            near = [lines[-1]] if lines and self.text[top - 2 : top] != "\n\n" else []
+            intro = next((line for line in reversed(lines[-40:]) if line.rstrip().endswith(":")), "")
+            return " ".join([*near, intro])
+        last = next((line for line in reversed(lines[-4:]) if line.strip()), "")
+        return f"{last} {remarks}".strip()
+
+    def _heading(self, top: int) -> str:
+        """The two headings above, closest last."""
+        above = _HEADING.findall(self.text, max(0, top - 8 * _BACK), top)
+        return " / ".join(above[-2:])
+
+
+def _in_code(row: str, column: int) -> bool:
+    """Whether a column stands between two runs of as many backticks."""
+    opened: tuple[int, int] | None = None
+    for run in _TICKS.finditer(row):
+        size = run.end() - run.start()
+        if opened is None:
+            if run.start() > column:
+                return False
+            opened = (run.end(), size)
+        elif size == opened[1]:
+            if opened[0] <= column < run.start():
+                return True
+            opened = None
+    return False

@@ -1,0 +1,68 @@
+"""The rules of rules.toml: what is reported, why, and the patterns that are data.
+
+Used by patterns, judge, sarif and the command line.
+"""
+
+import functools
+import re
+import tomllib
+from importlib.resources import files
+from typing import Final, NamedTuple, cast
+
+from kitbag.audit.model import Confidence, Severity
+
+NEVER_SUPPRESSED: Final = frozenset(
+    (
+        "hidden-characters", "hidden-comment", "not-read", "suppression-no-reason", "suppression-unknown",
+        "suppression-unused", "capability-added", "content-changed", "capability-removed",
+    )
+)  # fmt: skip
+"""What hides text must not be able to hide itself; a lock file, not a comment, accepts changes."""
+
+
+class Rule(NamedTuple):
+    id: str
+    severity: Severity
+    confidence: Confidence
+    title: str
+    why: str
+    fix: str
+
+
+class Pattern(NamedTuple):
+    rule: str
+    words: tuple[str, ...]
+    regex: "re.Pattern[str]"
+    where: str
+    severity: Severity
+    confidence: Confidence
+
+
+@functools.cache
+def _document() -> list[dict[str, object]]:
+    text = files("kitbag.audit").joinpath("rules.toml").read_text("utf-8")
+    return cast("list[dict[str, object]]", tomllib.loads(text)["rule"])
+
+
+@functools.cache
+def rules() -> dict[str, Rule]:
+    """By id, in the order of the file."""
+    return {str(raw["id"]): Rule(**{field: cast("str", raw[field]) for field in Rule._fields}) for raw in _document()}  # pyright: ignore[reportArgumentType]
+
+
+@functools.cache
+def patterns() -> tuple[Pattern, ...]:
+    found: list[Pattern] = []
+    for raw in _document():
+        for pattern in cast("list[dict[str, object]]", raw.get("pattern", [])):
+            found.append(
+                Pattern(
+                    str(raw["id"]),
+                    tuple(cast("list[str]", pattern["words"])),
+                    re.compile(str(pattern["regex"]), re.IGNORECASE),
+                    str(pattern["where"]),
+                    cast("Severity", pattern.get("severity", raw["severity"])),
+                    cast("Confidence", pattern.get("confidence", raw["confidence"])),
+                )
+            )
+    return tuple(found)

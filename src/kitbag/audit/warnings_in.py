@@ -1,0 +1,71 @@
+"""Whether a text warns of something or tells to do it: a security guide quotes what it forbids.
+
+Only ever makes a finding milder, and only where nothing runs by itself. Used by judge.
+"""
+
+import re
+from typing import Final
+
+from kitbag.audit.expressions import expression
+from kitbag.audit.regions import RUNS, Spot
+
+# `Never skip this step` and `do not ask` are orders, not warnings.
+ORDERS = expression("warnings_in.orders")
+# Within three words: `do not close the window and run this` is an order again.
+_FORBIDS = expression("warnings_in.forbids")
+_SPEAKS_OF = expression("warnings_in.speaks_of")
+_TELLS = expression("warnings_in.tells")
+_SENTENCE_END: Final = re.compile(r"(?<=[.!?])\s+(?=\S)")
+
+
+def is_warned_of(spot: Spot, column: int) -> bool:
+    """The place is spoken of as something bad. Never true of what runs by itself, nor of what is hidden."""
+    if spot.role in RUNS or spot.role in ("comment", "config", "head"):
+        return False
+    if spot.role == "remark":
+        return True
+    if spot.role in ("shell", "code"):
+        own = spot.row.split("#", 1)[1] if "#" in spot.row else ""
+        return _warns(own) or _warns(_last_sentence(spot.lead)) or _heading_warns(spot)
+    return _warns(_sentence_at(spot.row, column)) or _warns(_last_sentence(spot.lead)) or _heading_warns(spot)
+
+
+def tells_to_act(spot: Spot) -> bool:
+    """What stands around it wants it done."""
+    around = (
+        f"{_outside(spot.row) if spot.role not in ('shell', 'code') else ''} {_last_sentence(spot.lead)} {spot.heading}"
+    )
+    return _TELLS.search(around) is not None
+
+
+def _heading_warns(spot: Spot) -> bool:
+    lead = _last_sentence(spot.lead)
+    return _warns(spot.heading) and not (_TELLS.search(lead) and not _warns(lead))
+
+
+def _warns(text: str) -> bool:
+    if not text:
+        return False
+    plain = ORDERS.sub(" ", text)
+    if _FORBIDS.search(plain):
+        return True
+    return _SPEAKS_OF.search(plain) is not None and _TELLS.search(plain) is None
+
+
+def _last_sentence(text: str) -> str:
+    parts = [part for part in _SENTENCE_END.split(text[-600:].strip()) if part.strip()]
+    return parts[-1] if parts else ""
+
+
+def _sentence_at(row: str, column: int) -> str:
+    """The sentence of a line that a place is in; of code spans only the outside tells anything."""
+    start = 0
+    for end in _SENTENCE_END.finditer(row):
+        if end.start() > column:
+            return _outside(row[start : end.start()])
+        start = end.end()
+    return _outside(row[start:])
+
+
+def _outside(text: str) -> str:
+    return re.sub(r"`[^`]*`", "`…`", text)

@@ -1,0 +1,165 @@
+"""`kitbag audit`: what skills can do and what is suspicious about them. Reads; never runs, never connects."""
+
+import sys
+
+import click
+
+from kitbag.audit.lockfile import ItemChange, read_lock, since
+from kitbag.audit.model import SEVERITIES, Finding
+from kitbag.audit.rules import NEVER_SUPPRESSED, rules
+from kitbag.audit.run import CAUTION, Report, audit, counts, fails, name_of, report_json
+from kitbag.cli import output
+from kitbag.cli.audit_manifest import manifest_lines
+from kitbag.cli.options import json_option
+from kitbag.errors import UsageError
+
+_STYLES = {"high": "red", "medium": "yellow", "low": "cyan", "info": "dim"}
+_EXIT_CODES = """\b
+Exit codes: 0 nothing found (or only low and info), 1 findings, 2 it could not be done.
+
+\b
+A line of a file that is right as it is can say so, with a reason:
+  <!-- kitbag-audit: ignore RULE-ID the reason -->     in Markdown
+  # kitbag-audit: ignore RULE-ID the reason            in scripts and in code blocks
+It covers its own line and the next one, or the code block that begins there. Hidden
+text can't be suppressed. A suppressed finding of high severity is still named.
+"""
+
+
+@click.command(epilog=_EXIT_CODES)
+@click.argument("paths", nargs=-1, metavar="[PATH]...")
+@json_option
+@click.option("--sarif", "as_sarif", is_flag=True, help="Print SARIF 2.1.0.")
+@click.option("--since", "lock", metavar="LOCKFILE", help="Show only what changed since `kitbag lock` wrote it.")
+@click.option("--explain", "rule_id", metavar="RULE-ID", help="Explain a rule instead.")
+@click.option("--all", "show_all", is_flag=True, help="Show info, suppressed findings and every item's abilities too.")
+@click.option("--strict", is_flag=True, help="Exit 1 for low and info too.")
+def command(
+    paths: tuple[str, ...],
+    as_json: bool,
+    as_sarif: bool,
+    lock: str | None,
+    rule_id: str | None,
+    show_all: bool,
+    strict: bool,
+) -> None:
+    """Read what skills can do and what is suspicious about them, without running anything.
+
+    PATH is a skill's folder or its SKILL.md, a folder of skills, an agent's or a command's file, a plugin, or a whole
+    repository; archives must be unpacked first. Without one: the workspace. Nothing is executed, nothing is
+    connected to, no link is followed, and what was not read is said.
+    """
+    if rule_id is not None:
+        _explain(rule_id, as_json)
+        return
+    if as_json and as_sarif:
+        raise UsageError("--json and --sarif exclude each other", "give one of them")
+    locked = read_lock(lock) if lock is not None else None
+    report = audit(paths, lock or "")
+    changes: tuple[ItemChange, ...] | None = None
+    findings = report.findings
+    if locked is not None:
+        compared = since(report, locked)
+        changes, findings = compared.changes, list(compared.findings)
+    if as_sarif:
+        from kitbag.audit.sarif import sarif
+
+        output.as_json(sarif(report, findings))
+    elif as_json:
+        more = {"changes": [change.to_json() for change in changes]} if changes is not None else {}
+        output.as_json({**report_json(report, findings), **more})
+    else:
+        _print(report, findings, changes, show_all)
+    sys.exit(1 if fails(findings, strict) else 0)
+
+
+def _explain(rule_id: str, as_json: bool) -> None:
+    rule = rules().get(rule_id)
+    if rule is None:
+        import difflib
+
+        close = difflib.get_close_matches(rule_id[:80], list(rules()), 3, 0.5)
+        fix = f"did you mean {', '.join(close)}?" if close else f"the rules are: {', '.join(rules())}"
+        raise UsageError(f"no rule is called {rule_id!r}", fix)
+    suppressible = rule.id not in NEVER_SUPPRESSED
+    if as_json:
+        output.as_json({**rule._asdict(), "suppressible": suppressible})
+        return
+    output.fields(
+        [
+            ("rule", rule.id),
+            ("severity", f"{rule.severity}, where the thing would happen"),
+            ("confidence", rule.confidence),
+            ("means", rule.title),
+            ("why", rule.why),
+            ("fix", rule.fix),
+            ("suppression", f"kitbag-audit: ignore {rule.id} the reason" if suppressible else "not possible"),
+        ]
+    )
+
+
+def _print(report: Report, findings: list[Finding], changes: tuple[ItemChange, ...] | None, show_all: bool) -> None:
+    by_item: dict[str, list[Finding]] = {}
+    for finding in findings:
+        if show_all or finding.severity != "info":
+            by_item.setdefault(finding.item, []).append(finding)
+    quiet = 0
+    for one in report.examined:
+        listed = by_item.get(one.item.path, [])
+        lines = manifest_lines(one.manifest) if changes is None and (show_all or listed or one.manifest.acts) else []
+        if not listed and not lines:
+            quiet += 1
+            continue
+        name = name_of(one) or "(settings, memory and other files that steer agents)"
+        head = f"{output.style(one.item.kind, 'bold')} {output.clean(name)}  {output.clean(one.item.path)}"
+        output.echo(head)
+        output.block("\n".join(lines)) if lines else None
+        for finding in listed:
+            _print_finding(finding)
+        output.echo()
+    if changes is not None:
+        _print_gone(changes)
+    _print_suppressed(report, show_all)
+    for unread in report.unread:
+        output.echo(f"not read: {output.clean(unread.path)}: {output.clean(unread.reason)}")
+    _print_end(report, findings, quiet, changes)
+
+
+def _print_finding(finding: Finding) -> None:
+    rule = rules()[finding.rule]
+    mark = output.style(finding.severity, _STYLES[finding.severity])
+    output.echo(f"  {mark} {finding.rule}  {output.clean(finding.place)}  (confidence {finding.confidence})")
+    output.echo(f"      {output.clean(finding.excerpt)}")
+    if finding.note:
+        output.echo(f"      note: {output.clean(finding.note)}")
+    output.echo(f"      why: {rule.why}")
+    output.echo(f"      fix: {rule.fix}")
+
+
+def _print_gone(changes: tuple[ItemChange, ...]) -> None:
+    for change in changes:
+        if change.status == "gone":
+            output.echo(f"no longer there: {change.kind} {output.clean(change.name)}  {output.clean(change.path)}")
+    if not changes:
+        output.echo("Nothing that can act has changed since the lock file was written.")
+
+
+def _print_suppressed(report: Report, show_all: bool) -> None:
+    """What a file says of itself is no reason to keep quiet about the worst."""
+    for finding in report.suppressed:
+        if show_all or finding.severity == "high":
+            what = f"suppressed {finding.severity} {finding.rule}  {output.clean(finding.place)}"
+            output.echo(f"{what}: {output.clean(finding.suppressed)}")
+
+
+def _print_end(report: Report, findings: list[Finding], quiet: int, changes: tuple[ItemChange, ...] | None) -> None:
+    counted = counts(report, findings)
+    if not report.examined:
+        output.echo("There is nothing to audit here: no skill, agent, command, plugin or settings.")
+    elif quiet and changes is None:
+        output.echo(f"{output.count(quiet, 'more item')} can do nothing beyond the text and have no findings.")
+    found = ", ".join(f"{counted[severity]} {severity}" for severity in SEVERITIES)
+    parts = [found, f"{counted['suppressed']} suppressed", output.count(counted["items"], "item")]
+    parts += [output.count(counted["files"], "file"), f"{counted['not_read']} not read"]
+    output.echo(" · ".join(parts))
+    output.echo(CAUTION)

@@ -1,0 +1,49 @@
+"""What an item can do, in lines for a person. Used by `kitbag audit`; the texts are made safe by whoever prints them."""
+
+from typing import Final
+
+from kitbag.audit.manifest import Manifest
+from kitbag.text.hidden import one_line
+
+_MOST: Final = 12
+_MARGIN: Final = 14
+
+
+def manifest_lines(manifest: Manifest) -> list[str]:
+    """Empty kinds are left out; of long ones the first are shown."""
+    tools = manifest.tools_declared
+    groups: list[tuple[str, list[str]]] = [
+        ("runs", [f"!`{one_line(entry.text)}`  {entry.file}:{entry.line}" for entry in manifest.commands]),
+        ("hooks", list(manifest.hooks)),
+        ("servers", list(manifest.servers)),
+        ("mode", [manifest.permission_mode] if manifest.permission_mode else []),
+        ("tools", [", ".join(tools) or "none"] if tools is not None else []),
+        ("mentions", [", ".join(manifest.tools_mentioned)] if manifest.tools_mentioned else []),
+        ("programs", [", ".join(manifest.programs)] if manifest.programs else []),
+        ("hosts", [", ".join(manifest.hosts)] if manifest.hosts else []),
+        ("variables", [", ".join(manifest.environment)] if manifest.environment else []),
+        (
+            "references",
+            [f"@{entry.target}{'  (leaves it)' if entry.leaves else ''}" for entry in manifest.references],
+        ),
+        (
+            "scripts",
+            [
+                f"{entry.path}  {entry.size:,} bytes{', executable' if entry.executable else ''}  {entry.sha256[:12]}"
+                for entry in manifest.scripts
+            ],
+        ),
+        (
+            "links",
+            [f"{entry.path} -> {entry.target}{'  (leaves it)' if entry.leaves else ''}" for entry in manifest.links],
+        ),
+        ("binaries", [f"{entry.path}  {entry.kind}, {entry.size:,} bytes" for entry in manifest.binaries]),
+    ]
+    lines: list[str] = []
+    for label, entries in groups:
+        shown = entries[:_MOST]
+        if len(entries) > _MOST:
+            shown.append(f"and {len(entries) - _MOST} more: --json shows all")
+        for at, entry in enumerate(shown):
+            lines.append("  " + (label if at == 0 else "").ljust(_MARGIN) + one_line(entry))
+    return lines

@@ -1,0 +1,64 @@
+"""`kitbag lock`: writes down what skills can do and what their files are, and checks it."""
+
+import os
+import sys
+
+import click
+
+from kitbag.audit.lockfile import as_text, differences, document, read_lock, write_lock
+from kitbag.audit.run import Report, audit
+from kitbag.audit.tree import LOCK_FILE, root_of
+from kitbag.cli import output
+from kitbag.cli.options import json_option
+from kitbag.library.scopes import find_places
+
+
+@click.command(epilog="Exit codes: 0 done or all as it was, 1 --check found a difference, 2 it could not be done.")
+@click.argument("path", required=False, metavar="[PATH]")
+@click.option(
+    "-o", "--output", "target", metavar="FILE", help=f"Where to; - is stdout. Usually {LOCK_FILE} at the root."
+)
+@click.option("--check", is_flag=True, help="Write nothing; exit 1 when anything differs, prose too.")
+@json_option
+def command(path: str | None, target: str | None, check: bool, as_json: bool) -> None:
+    """Write down what skills can do, to see what changes.
+
+    The file has every item's files with their hashes, what it can do, and the findings that are known. It has no
+    times and no paths of this machine, so it can be committed; `kitbag audit --since kitbag.lock` then shows only
+    what somebody changed. It gives no permission and no trust.
+    """
+    top = path if path is not None else find_places().project
+    file = target or os.path.join(root_of(os.path.realpath(top)), LOCK_FILE)
+    report = audit((path,) if path is not None else (), "" if file == "-" else file)
+    if check:
+        _check(report, file, as_json)
+        return
+    if file == "-":
+        output.echo(as_text(document(report)).rstrip("\n"))
+    else:
+        write_lock(file, report)
+    _remarks(report)
+    files = sum(len(one.files) for one in report.examined)
+    if as_json and file != "-":
+        output.as_json({"file": file, "items": len(report.examined), "files": files})
+    elif file != "-":
+        what = f"{output.count(len(report.examined), 'item')}, {output.count(files, 'file')}"
+        output.echo(f"wrote {output.clean(output.short_path(file))}: {what}")
+
+
+def _check(report: Report, file: str, as_json: bool) -> None:
+    found = differences(report, read_lock(file))
+    if as_json:
+        listed = [{"path": path, "what": what} for path, what in found]
+        output.as_json({"file": file, "same": not found, "differences": listed})
+    else:
+        for path, what in found:
+            output.echo(f"{output.clean(path)}: {output.clean(what)}")
+        output.echo(f"{output.count(len(found), 'difference')}" if found else "all as the lock file says")
+    _remarks(report)
+    sys.exit(1 if found else 0)
+
+
+def _remarks(report: Report) -> None:
+    for unread in report.unread:
+        output.remark(f"not locked: {output.clean(unread.path)}: {output.clean(unread.reason)}")

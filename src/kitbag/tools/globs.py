@@ -1,0 +1,163 @@
+"""Patterns for paths, `src/**/*.{ts,tsx}`, as regular expressions that take time in proportion to the path.
+
+Used by Glob, by Grep's filter and by walk for .gitignore. Imports nothing of Kitbag. A `*` stays within one part of a
+path; a name that begins with a dot is matched only by a part that begins with one, unless hidden names are wanted.
+"""
+
+import re
+from itertools import pairwise
+from typing import Final
+
+MOST_ALTERNATIVES: Final = 200
+LONGEST: Final = 2_000
+_WILD = re.compile(r"[*?\[{]")
+
+
+class GlobError(ValueError):
+    """The pattern can't be used; says why."""
+
+
+def is_wild(part: str) -> bool:
+    return _WILD.search(part) is not None
+
+
+def split_fixed(pattern: str) -> tuple[str, str]:
+    """The folders before the first wildcard, and the rest. Of a pattern without wildcards the rest is its last part."""
+    parts = pattern.split("/")
+    at = next((number for number, part in enumerate(parts) if is_wild(part)), len(parts) - 1)
+    fixed = "/".join(parts[:at])
+    return (fixed or "/" if at and pattern.startswith("/") else fixed), "/".join(parts[at:])
+
+
+def alternatives(pattern: str) -> list[str]:
+    """`{a,b}` written out. Raises GlobError when that makes too many."""
+    if len(pattern) > LONGEST:
+        raise GlobError(f"the pattern is longer than {LONGEST:,} characters")
+    done: list[str] = []
+    pending = [pattern]
+    while pending:
+        text = pending.pop()
+        group = _first_group(text)
+        if group is None:
+            done.append(text)
+        else:
+            start, end, choices = group
+            pending.extend(text[:start] + choice + text[end:] for choice in reversed(choices))
+        if len(done) + len(pending) > MOST_ALTERNATIVES:
+            raise GlobError(f"its braces stand for more than {MOST_ALTERNATIVES} patterns")
+    return list(dict.fromkeys(done))
+
+
+def _first_group(text: str) -> tuple[int, int, list[str]] | None:
+    """Where the first brace group that is closed starts and ends, and what stands between its commas."""
+    start = text.find("{")
+    while start >= 0:
+        depth, at, choices = 0, start, [start]
+        while at < len(text):
+            char = text[at]
+            if char == "\\":
+                at += 1
+            elif char == "{":
+                depth += 1
+            elif char == "}":
+                depth -= 1
+                if not depth:
+                    marks = [*choices, at]
+                    return start, at + 1, [text[a + 1 : b] for a, b in pairwise(marks)]
+            elif char == "," and depth == 1:
+                choices.append(at)
+            at += 1
+        start = text.find("{", start + 1)
+    return None
+
+
+def wants_hidden(pattern: str) -> bool:
+    return any(part.startswith((".", "\\.")) for one in alternatives(pattern) for part in one.split("/"))
+
+
+def depth_of(pattern: str) -> int:
+    """How many parts a matching path has at most; 0 when there is no limit."""
+    every = [one.split("/") for one in alternatives(pattern)]
+    return 0 if any("**" in parts for parts in every) else max(len(parts) for parts in every)
+
+
+def glob_regex(pattern: str, *, hidden: bool = False) -> str:
+    """For `re.fullmatch` on a relative path. Raises GlobError."""
+    return "|".join(f"(?:{path_regex(one.split('/'), hidden=hidden)})" for one in alternatives(pattern))
+
+
+def path_regex(parts: list[str], *, hidden: bool) -> str:
+    """Of one pattern without braces, cut at its slashes. `**` stands for any number of folders.
+
+    Between two `**` the first place that fits is as good as any, so nothing there is tried twice (`(?>`).
+    """
+    any_part = "[^/]+" if hidden else r"(?!\.)[^/]+"
+    blocks: list[list[str]] = [[]]
+    for part in parts:
+        if part == "**":
+            if blocks[-1] or len(blocks) == 1:
+                blocks.append([])
+        elif part not in ("", "."):
+            blocks[-1].append(part_regex(part, hidden=hidden))
+    first, *rest = ["/".join(block) for block in blocks]
+    if not rest:
+        return first
+    *middle, last = rest
+    made = f"{first}/" if first else ""
+    made += "".join(f"(?>(?:{any_part}/)*?{block}/)" for block in middle)
+    return f"{made}(?:{any_part}/)*{last or any_part}"
+
+
+def part_regex(part: str, *, hidden: bool) -> str:
+    """One part of a path. What stands between two stars has a fixed length, so its first place is as good as any."""
+    pieces: list[str] = [""]
+    at = 0
+    while at < len(part):
+        char = part[at]
+        at += 1
+        if char == "*":
+            pieces.append("")
+        elif char == "?":
+            pieces[-1] += "[^/]"
+        elif char == "[" and (end := _class_end(part, at)):
+            pieces[-1] += _class(part[at:end])
+            at = end + 1
+        elif char == "\\" and at < len(part):
+            pieces[-1] += re.escape(part[at])
+            at += 1
+        else:
+            pieces[-1] += re.escape(char)
+    guard = "" if hidden or part.startswith((".", "\\.")) else r"(?!\.)"
+    first, *rest = pieces
+    if not rest:
+        return guard + first
+    *middle, last = rest
+    made = "".join(f"(?>[^/]*?{piece})" for piece in middle if piece)
+    return f"{guard}{first}{made}[^/]*{last}" if last else f"{guard}{first}{made}[^/]*"
+
+
+def _class_end(part: str, at: int) -> int:
+    """Where `]` closes a class that begins at `at`; 0 when none does."""
+    start = at + 1 if part[at : at + 1] in ("!", "^") else at
+    end = part.find("]", start + 1)
+    return max(end, 0)
+
+
+def _class(text: str) -> str:
+    negated = text.startswith(("!", "^"))
+    chars = text[1:] if negated else text
+    items: list[str] = []
+    at = 0
+    while at < len(chars):
+        if chars[at] == "\\" and at + 1 < len(chars):
+            at += 1
+        if chars[at + 1 : at + 2] == "-" and at + 2 < len(chars):
+            low, high = chars[at], chars[at + 2]
+            if low > high:
+                raise GlobError(f"`[{text}]` is no set of characters: {low}-{high} runs backwards")
+            items.append(f"{re.escape(low)}-{re.escape(high)}")
+            at += 3
+        else:
+            items.append(re.escape(chars[at]))
+            at += 1
+    return f"(?!/)[{'^' if negated else ''}{''.join(items)}]"

@@ -1,0 +1,118 @@
+"""Reads files of any size piece by piece: as UTF-8, whatever of the usual encodings they are in, and line by line.
+
+Used by Read, by Grep for a single file, and by search_process. Imports nothing of Kitbag, because that one is started
+for each search.
+"""
+
+import codecs
+import os
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Final, NamedTuple
+
+CHUNK: Final = 1 << 18
+SNIFFED: Final = 1 << 13
+"""A NUL byte within the first so many bytes makes a file binary, as it does for git."""
+_UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_CONTINUING: Final = bytes(range(0x80, 0xC0))
+"""Bytes that begin no character in UTF-8."""
+
+
+class Line(NamedTuple):
+    data: bytes
+    """Without its end; only the beginning when it is long."""
+    cut: int
+    """How many characters are missing."""
+
+
+def is_utf_16(head: bytes) -> bool:
+    return head.startswith(_UTF_16) and not head.startswith(codecs.BOM_UTF32_LE)
+
+
+def is_binary(head: bytes) -> bool:
+    return not is_utf_16(head) and b"\0" in head[:SNIFFED]
+
+
+def chunks(descriptor: int) -> Iterator[bytes]:
+    """From where the descriptor stands. UTF-16 becomes UTF-8, a byte order mark is left out, the rest is as it is."""
+    piece = os.read(descriptor, CHUNK)
+    if not is_utf_16(piece):
+        piece = piece.removeprefix(codecs.BOM_UTF8)
+        while piece:
+            yield piece
+            piece = os.read(descriptor, CHUNK)
+        return
+    decoder = codecs.getincrementaldecoder("utf-16")("replace")
+    while piece:
+        yield decoder.decode(piece).encode("utf-8", "replace")
+        piece = os.read(descriptor, CHUNK)
+    yield decoder.decode(b"", final=True).encode("utf-8", "replace")
+
+
+def lines(pieces: Iterable[bytes], longest: int) -> Iterator[Line]:
+    """`longest` is in bytes; of a longer line the rest is counted and forgotten."""
+    kept, cut, begun = bytearray(), 0, False
+    for piece in pieces:
+        *ended, rest = piece.split(b"\n")
+        for part in ended:
+            if not begun and len(part) <= longest:  # nearly always
+                yield Line(part.removesuffix(b"\r"), 0)
+                continue
+            room = longest - len(kept)
+            cut += _characters(part[room:])
+            kept += part[:room]
+            yield Line(bytes(kept) if cut else bytes(kept).removesuffix(b"\r"), cut)
+            kept, cut, begun = bytearray(), 0, False
+        if rest:
+            begun = True
+            room = longest - len(kept)
+            cut += _characters(rest[room:])
+            kept += rest[:room]
+    if begun:
+        yield Line(bytes(kept), cut)
+
+
+def shortened(pieces: Iterable[bytes], longest: int, cut: Callable[[], None]) -> Iterator[bytes]:
+    """The same pieces without what a line has beyond `longest` bytes; `cut` is called where something is left out."""
+    length = 0
+    """Of the line that has begun."""
+    for piece in pieces:
+        at = 0
+        while at < len(piece):
+            room = longest - length
+            end = piece.rfind(b"\n", at, at + room + 1) + 1
+            if end:  # whatever ends up to here is short enough
+                yield piece[at:end]
+                at, length = end, 0
+            elif len(piece) - at <= room:
+                yield piece[at:]
+                length += len(piece) - at
+                break
+            else:
+                cut()
+                yield piece[at : at + room]
+                end = piece.find(b"\n", at + room)
+                at, length = end if end >= 0 else len(piece), longest
+
+
+def after_lines(pieces: Iterator[bytes], count: int) -> Iterator[bytes]:
+    """The pieces that follow the first `count` lines; none when there are not that many."""
+    for piece in pieces:
+        here = piece.count(b"\n") if count else 0
+        if here < count:
+            count -= here
+            continue
+        at = 0
+        for _ in range(count):
+            at = piece.index(b"\n", at) + 1
+        return chain((piece[at:],), pieces)
+    return iter(())
+
+
+def decoded(data: bytes, cut: bool = False) -> str:
+    """Raises UnicodeDecodeError for what is not UTF-8. `cut`: the last character may be incomplete, and is left out."""
+    return codecs.utf_8_decode(data, "strict", not cut)[0]
+
+
+def _characters(data: bytes) -> int:
+    return len(data.translate(None, _CONTINUING)) if data else 0

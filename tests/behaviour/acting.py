@@ -1,0 +1,52 @@
+"""What the tests of permissions share: what a session in a world may do, decided as the program decides it."""
+
+from typing import Any
+
+from conftest import World
+from kitbag.library.modes import Mode
+from kitbag.permissions.decide import Permissions
+from kitbag.permissions.model import Effect, Judgement, Protection
+from kitbag.permissions.rule_files import Given
+from kitbag.runtime.ground import lay_ground
+
+HELD = Protection("bubblewrap", "0.11", carve_outs=True)
+"""Decisions are the same on every machine when it is said what the machine can hold; runs need the real thing."""
+UNHELD = Protection("none", problem="no sandbox runs")
+MODES: tuple[Mode, ...] = ("plan", "locked", "default", "acceptEdits", "autonomous")
+SILENT: tuple[Mode, ...] = ("plan", "locked", "autonomous")
+"""They never ask: what others would ask is denied."""
+
+
+def permissions(
+    world: World,
+    mode: str = "",
+    *,
+    allow: tuple[str, ...] = (),
+    ask: tuple[str, ...] = (),
+    deny: tuple[str, ...] = (),
+    protection: Protection = HELD,
+    trust_workspace: bool = False,
+) -> Permissions:
+    """From the world's settings and the given options, as `kitbag permissions test` makes them."""
+    given = Given(mode, allow, ask, deny)
+    ground = lay_ground(world.places(), given=given, trust_workspace=trust_workspace)
+    return Permissions(ground.workspace, ground.loaded.mode, ground.loaded.rules, protection)
+
+
+def bash(made: Permissions, command: str, **more: object) -> Judgement:
+    return made.decide("Bash", {"command": command, **more})
+
+
+def effects(made: Permissions, commands: list[str]) -> dict[str, Effect]:
+    return {command: bash(made, command).effect for command in commands}
+
+
+def refused(mode: str) -> Effect:
+    """What becomes of something that nobody allows."""
+    return "deny" if mode in SILENT else "ask"
+
+
+def on_path(made: Permissions, tool: str, path: str) -> Judgement:
+    key: dict[str, Any] = {"Grep": "path", "Glob": "path", "NotebookEdit": "notebook_path"}
+    more = {"pattern": "*"} if tool in ("Grep", "Glob") else {}
+    return made.decide(tool, {key.get(tool, "file_path"): path, **more})

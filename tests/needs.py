@@ -1,0 +1,29 @@
+"""What some tests need of the machine: where it is missing they are skipped, saying so, and in CI they fail."""
+
+import os
+
+import pytest
+
+from kitbag.permissions.sandbox import protection
+from kitbag.permissions.sandbox_landlock import find
+
+HOW = "scripts/system-packages installs bubblewrap"
+
+
+def bubblewrap() -> None:
+    """Skips the test, or fails it in CI, where bubblewrap does not run."""
+    found = protection()
+    if found.kind != "bubblewrap":
+        _missing(f"bubblewrap does not run here: {found.problem}; {HOW}")
+
+
+def sandlock() -> None:
+    version, problem = find()
+    if not version:
+        _missing(f"sandlock does not run here: {problem}; it needs Linux 6.12 or newer")
+
+
+def _missing(reason: str) -> None:
+    if os.environ.get("CI"):
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)

@@ -1,0 +1,30 @@
+"""A bench for each test, and each engine for what searches."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kitbag.tools import ripgrep
+from tools.using import Bench
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+@pytest.fixture(params=["ripgrep", "python"])
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Once with the machine's ripgrep and once with none to be found."""
+    if request.param == "python":
+        without_ripgrep(monkeypatch)
+    elif shutil.which("rg") is None:
+        pytest.skip("there is no ripgrep here")
+    return str(request.param)
+
+
+def without_ripgrep(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    # Its wheel may be installed beside Python, where no PATH is needed.
+    monkeypatch.setattr(ripgrep, "NAME", "no-such-rg")

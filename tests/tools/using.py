@@ -1,0 +1,125 @@
+"""What the tests of tools share: a tool used in a real workspace, as the loop uses it."""
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kitbag.library.modes import Mode
+from kitbag.library.registry import Registry
+from kitbag.library.scopes import Places
+from kitbag.messages import Text
+from kitbag.packing.session_skills import SessionSkills
+from kitbag.permissions.decide import Permissions
+from kitbag.permissions.model import Effect, Protection, Workspace
+from kitbag.permissions.rules import Rules, parse_rules
+from kitbag.tools.base import Context, Outcome, Tool
+
+HANG = 30.0
+"""Seconds after which something is taken to hang."""
+
+
+class Bench:
+    """`root` is the workspace, a git repository; `outside` lies beside it."""
+
+    def __init__(self, base: Path) -> None:
+        self.base = base.resolve()
+        self.root = self.base / "w" / "app"
+        self.outside = self.base / "w" / "app-evil"
+        self.home = self.base / "home"
+        for folder in (self.root / ".git", self.outside, self.home / ".kitbag"):
+            folder.mkdir(parents=True)
+        self.workspace = Workspace(str(self.root), str(self.home), str(self.home / ".kitbag"))
+        self.context = self.allowing()
+
+    def allowing(
+        self, *, mode: Mode = "default", allow: str = "", ask: str = "", deny: str = "", **more: Any
+    ) -> Context:
+        """A context under rules, each effect's separated by blanks."""
+        given: tuple[tuple[Effect, str], ...] = (("allow", allow), ("ask", ask), ("deny", deny))
+        rules = Rules(
+            rule
+            for effect, texts in given
+            for text in texts.split()
+            for rule in parse_rules(text, effect, "rules.toml:1", "user", str(self.home / ".kitbag"))
+        )
+        permissions = Permissions(self.workspace, mode, rules, Protection("none"))
+        library = Registry(Places(str(self.root), str(self.home), str(self.home / ".kitbag"), (str(self.root),)))
+        self.context = Context(self.workspace, str(self.root), permissions, library, SessionSkills(library), **more)
+        return self.context
+
+    def write(self, path: str, text: str | bytes = "", *, age: int = 0) -> Path:
+        """`age` in seconds, before a fixed moment."""
+        target = self.root / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(text.encode() if isinstance(text, str) else text)
+        moment = 1_700_000_000 - age
+        os.utime(target, (moment, moment))
+        return target
+
+    def use(self, tool: Tool[Any], context: Context | None = None, /, **arguments: Any) -> Outcome:
+        """Its name for an argument with a dash is `_A` for `-A`."""
+        given = {f"-{key[1:]}" if key.startswith("_") else key: value for key, value in arguments.items()}
+        return asyncio.run(self.using(tool, given, context))
+
+    async def using(self, tool: Tool[Any], arguments: dict[str, Any], context: Context | None = None) -> Outcome:
+        return await asyncio.wait_for(tool.work(tool.read(arguments), context or self.context), HANG)
+
+
+def text_of(outcome: Outcome) -> str:
+    return "\n".join(part.text for part in outcome.content if isinstance(part, Text))
+
+
+def listed(outcome: Outcome) -> list[str]:
+    """The lines of a result, without its remarks."""
+    assert not outcome.is_error, text_of(outcome)
+    return [line for line in text_of(outcome).splitlines() if not line.startswith(("[", "No "))]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + HANG
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.005)
+
+
+def children() -> set[int]:
+    """Processes that this one has started and that still run, from all its threads."""
+    found: set[int] = set()
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{thread}/children") as file:
+                found.update(int(pid) for pid in file.read().split())
+        except OSError:
+            continue
+    return found
+
+
+def resident() -> int:
+    """Bytes of memory that this process uses."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@contextmanager
+def memory_growth() -> Generator[Callable[[], int], None, None]:
+    """The most that this process grew by while it was open."""
+    start = most = resident()
+    done = threading.Event()
+
+    def watch() -> None:
+        nonlocal most
+        while not done.wait(0.01):
+            most = max(most, resident())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield lambda: max(most, resident()) - start
+    finally:
+        done.set()
+        watcher.join()
