@@ -4,7 +4,6 @@ Used through models/choice. The reply counts only when the stream said that it i
 """
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Any, Final
 
 from kitbag.messages import Image, Message, Part, Text, Thinking, ToolCall, ToolResult, Usage
@@ -18,7 +17,7 @@ from kitbag.models.provider import (
     TextPiece,
     ThinkingPiece,
 )
-from kitbag.models.wire import Encoded, Endpoint, Wire, failed, joined, tool_call
+from kitbag.models.wire import Encoded, Endpoint, Wire, failed, joined, read_reply, tool_call
 
 VERSION: Final = "2023-06-01"
 _STOPS: dict[str, StopReason] = {"tool_use": "tools", "max_tokens": "length", "refusal": "refusal"}
@@ -35,15 +34,8 @@ class Anthropic:
     async def close(self) -> None:
         await self._wire.close()
 
-    async def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
-        reader = _Reader(self.name)
-        async with aclosing(self._wire.events("/v1/messages", self._body(request))) as events:
-            async for event in events:
-                for piece in reader.read(event):
-                    yield piece
-                if reader.over:
-                    break
-        yield reader.reply()
+    def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
+        return read_reply(self._wire, "/v1/messages", self._body(request), _Reader(self.name))
 
     def _body(self, request: Request) -> bytes:
         import msgspec

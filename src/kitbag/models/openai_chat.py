@@ -6,7 +6,6 @@ Used through models/choice. The reply counts only when a reason to stop was give
 import json
 import os
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Any, cast
 
 from kitbag.messages import Image, Message, Part, Text, Thinking, Usage
@@ -20,7 +19,7 @@ from kitbag.models.provider import (
     TextPiece,
     ThinkingPiece,
 )
-from kitbag.models.wire import Encoded, Endpoint, Wire, failed, joined, tool_call
+from kitbag.models.wire import Encoded, Endpoint, Wire, failed, joined, read_reply, tool_call
 
 _STOPS: dict[str, StopReason] = {
     "tool_calls": "tools",
@@ -41,13 +40,8 @@ class OpenAIChat:
     async def close(self) -> None:
         await self._wire.close()
 
-    async def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
-        reader = _Reader(self.name)
-        async with aclosing(self._wire.events("/chat/completions", self._body(request))) as events:
-            async for event in events:
-                for piece in reader.read(event):
-                    yield piece
-        yield reader.reply()
+    def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
+        return read_reply(self._wire, "/chat/completions", self._body(request), _Reader(self.name))
 
     def _body(self, request: Request) -> bytes:
         import msgspec
@@ -134,6 +128,8 @@ class _Call:
 class _Reader:
     def __init__(self, provider: str) -> None:
         self.provider = provider
+        self.over = False
+        """Never: the counts come after the reason to stop, and `[DONE]` ends the stream."""
         self._text: list[str] = []
         self._thought: list[str] = []
         self._details: list[Any] = []

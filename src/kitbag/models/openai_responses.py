@@ -5,7 +5,6 @@ Used through models/choice. What the model thought comes encrypted and is given 
 
 import json
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import Any, cast
 
 from kitbag.messages import Image, Message, Part, Text, Thinking, ToolCall, ToolResult
@@ -20,7 +19,7 @@ from kitbag.models.provider import (
     TextPiece,
     ThinkingPiece,
 )
-from kitbag.models.wire import Encoded, Endpoint, Wire, failed, joined, tool_call
+from kitbag.models.wire import Encoded, Endpoint, Wire, failed, joined, read_reply, tool_call
 
 
 class OpenAIResponses:
@@ -32,15 +31,8 @@ class OpenAIResponses:
     async def close(self) -> None:
         await self._wire.close()
 
-    async def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
-        reader = _Reader(self.name)
-        async with aclosing(self._wire.events("/responses", self._body(request))) as events:
-            async for event in events:
-                for piece in reader.read(event):
-                    yield piece
-                if reader.over:
-                    break
-        yield reader.reply()
+    def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
+        return read_reply(self._wire, "/responses", self._body(request), _Reader(self.name))
 
     def _body(self, request: Request) -> bytes:
         import msgspec

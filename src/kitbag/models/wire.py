@@ -8,10 +8,10 @@ import math
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
 
 from kitbag.messages import ToolCall
-from kitbag.models.provider import FailureKind, ModelError
+from kitbag.models.provider import FailureKind, ModelError, Piece, Reply
 from kitbag.text.hidden import one_line
 
 if TYPE_CHECKING:
@@ -87,6 +87,32 @@ class Wire:
         if self._client is not None:
             await self._client.aclose()
             self._client = None
+
+
+class Reader(Protocol):
+    """What one protocol makes of its events."""
+
+    @property
+    def over(self) -> bool:
+        """Nothing that follows counts."""
+        ...
+
+    def read(self, event: dict[str, Any]) -> list[Piece]: ...
+
+    def reply(self) -> Reply:
+        """The whole reply. Raises ModelError where it is not whole."""
+        ...
+
+
+async def read_reply(wire: Wire, path: str, body: bytes, reader: Reader) -> AsyncGenerator[Piece, None]:
+    """One request, from its body to its reply."""
+    async with aclosing(wire.events(path, body)) as events:
+        async for event in events:
+            for piece in reader.read(event):
+                yield piece
+            if reader.over:
+                break
+    yield reader.reply()
 
 
 class Encoded:
