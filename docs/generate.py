@@ -42,7 +42,18 @@ KEYS = {
     "config get": "a list: `key`, `value`, `source`, `meaning`.",
     "config set": "`key`, `value`, `file`.",
     "config where": "a list: `what`, `path`, `exists`.",
-    "doctor": "`counts`, `roots` (`path`, `kind`, `scope`, `items`) and `diagnostics`.",
+    "permissions test": "`tool`, `arguments`, `mode`, `mode_source`, `effect` (allow, ask, deny), `reason`, `parts` (`what`, "
+    "`effect`, `reason`, `rule`, `source`), `sandbox`, `network`, `protection`, `trust`, `diagnostics`.",
+    "permissions list": "`mode`, `mode_source`, `modes`, `trust`, `rules` (`effect`, `rule`, `scope`, `source`, `examples`), "
+    "`ignored` (`setting`, `value`, `source`, `why`), `protection`, `diagnostics`.",
+    "permissions pending": "a list of questions that wait: `id`, `tool`, `arguments`, `directory`, `asked_by`, `judgement`, `shown`.",
+    "trust show": "`root`, `state` (nothing, untrusted, trusted, changed), `whole`, `problems`, `items` (`kind`, `name`, `path`, "
+    "`problem`, `acts`), `changes`.",
+    "trust list": "a list of trusted workspaces.",
+    "audit": "`version`, `counts`, `findings` (`rule`, `severity`, `confidence`, `item`, `file`, `line`, `excerpt`, `note`, `why`, "
+    "`fix`, `fingerprint`, `suppressed`), `suppressed`, `items` (`kind`, `name`, `path`, `files`, `manifest`), `not_read`, `caution`.",
+    "doctor": "`counts`, `roots` (`path`, `kind`, `scope`, `items`), `protection` (`kind`, `version`, `carve_outs`, `problem`, "
+    "`fix`, `holds`, `meaning`) and `diagnostics`.",
 }
 
 

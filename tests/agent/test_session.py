@@ -154,8 +154,8 @@ def test_the_prompt_is_written_once_while_it_stays_the_same(journal: Journal) ->
     async def go() -> None:
         session = Session(journal, "x")
         await session.start(Header("/w", "scripted", "default"))
-        await session.set_prompt(ledger)
-        await session.set_prompt(ledger)
+        await session.set_prompt(ledger, {"mode": "default"})
+        await session.set_prompt(ledger, {"mode": "default"})
 
     asyncio.run(go())
     assert [record.kind for record in journal.read("session/x")] == ["session", "prompt"]

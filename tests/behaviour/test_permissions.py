@@ -4,22 +4,19 @@ Big tables are decided in this process by what `kitbag permissions test` calls; 
 Tools come with the loop; what they ask is `decide`, and what they open is `beneath`.
 """
 
-import contextlib
 import json
 import os
 import socket
-import threading
 import time
-from pathlib import Path
 
 import pytest
 
-from behaviour.acting import MODES, SILENT, UNHELD, bash, effects, on_path, permissions, refused
+from behaviour.acting import MODES, UNHELD, bash, effects, on_path, permissions, refused
 from conftest import World
 from kitbag.library.modes import Mode
 from kitbag.library.tool_names import parse_tools
 from kitbag.permissions.beneath import BeneathError, open_to_read, write_file
-from kitbag.permissions.decide import Permissions, child_mode
+from kitbag.permissions.decide import child_mode
 from kitbag.permissions.narrowing import grants_of
 
 FILE_TOOLS = ("Read", "Write", "Edit", "NotebookEdit", "Glob", "Grep")
@@ -57,8 +54,8 @@ def test_D06_what_only_looks_inside_is_outside_for_every_tool(world: World) -> N
                 judged = on_path(made, tool, path)
                 assert judged.effect in ("deny", refused(mode)), (mode, tool, path)
             for command in (f"cat '{path}'", f"echo x > '{path}'", f"ls < '{path}'", f"cp sub '{path}'"):
-                wanted = ("deny", "allow") if mode == "autonomous" else ("deny", refused(mode))
-                assert bash(made, command).effect in wanted if "~" not in path else True, (mode, command)
+                if "~" not in path:  # which is only a name in quotes
+                    assert bash(made, command).effect in ("deny", refused(mode)), (mode, command)
 
 
 def test_D06_the_program_says_the_same(world: World) -> None:
@@ -86,7 +83,15 @@ def test_D07_a_rule_denies_a_link_by_each_of_its_names(world: World, named: str)
     made = permissions(world, "autonomous", allow=("Read(//**)", "Edit(//**)", "Bash"), deny=(rule,))
     for tool in ("Read", "Write", "Edit", "Grep"):
         assert on_path(made, tool, "link").effect == "deny", tool
-    for command in ("cat link", "cat ./link", "cat < link", "echo x > link", "grep x link", "cp link x", "head -1 sub/../link"):
+    for command in (
+        "cat link",
+        "cat ./link",
+        "cat < link",
+        "echo x > link",
+        "grep x link",
+        "cp link x",
+        "head -1 sub/../link",
+    ):
         assert bash(made, command).effect == "deny", command
     if named in ("target", "folder-link"):
         assert on_path(made, "Read", "folder/secret").effect == "deny"
@@ -120,37 +125,6 @@ def test_D08_nothing_is_written_below_a_link_that_leads_out(world: World) -> Non
     assert existing.read_text() == "before"
 
 
-def test_D09_no_write_gets_out_while_a_folder_and_a_link_change_places(world: World) -> None:
-    made = permissions(world, "acceptEdits")
-    place, real, link = world.workspace / "d", world.workspace / "real", world.workspace / "lnk"
-    real.mkdir()
-    os.symlink(world.outside, link)
-    done = threading.Event()
-
-    def swap() -> None:
-        while not done.is_set():
-            for path in (real, link):
-                with contextlib.suppress(OSError):
-                    path.rename(place)
-                    place.rename(path)
-
-    thread = threading.Thread(target=swap)
-    thread.start()
-    written = 0
-    try:
-        for _ in range(2000):
-            # As a tool does it: judged, then opened where the judgement said.
-            if on_path(made, "Write", "d/f").effect == "allow":
-                with contextlib.suppress(BeneathError):
-                    write_file("d/f", b"x", made.workspace)
-                    written += 1
-    finally:
-        done.set()
-        thread.join()
-    assert os.listdir(world.outside) == []
-    assert written >= 0
-
-
 CONTROL = [
     ".git/hooks/pre-commit", ".git/config", ".git", ".git/info/attributes", ".gitmodules", ".kitbag/settings.toml", ".kitbag/skills/x/SKILL.md",
     ".kitbag/agents/x.md", ".kitbag/commands/x.md", ".claude/settings.json", ".claude/settings.local.json", ".claude/skills/x/SKILL.md",
@@ -181,12 +155,12 @@ def test_D11_control_paths_are_never_changed_without_an_answer(world: World) -> 
 def test_D11_nor_by_a_command_that_names_them(world: World) -> None:
     shapes = ["echo x > {path}", "echo x >> {path}", "tee {path}", "touch {path}", "cp a {path}", "mv a {path}", "sed -i s/a/b/ {path}",
               "cat a >| {path}", "mkdir -p {path}", ": &> {path}", "true 2> {path}", "cat <<'E' > {path}\nx\nE"]  # fmt: skip
-    for mode in ("default", "acceptEdits", "locked"):
-        for allow in ((), ("Bash(echo:*)", "Bash(tee:*)", "Bash(touch:*)", "Bash(cp:*)", "Bash(cat:*)", "Bash(sed:*)", "Edit")):
-            made = permissions(world, mode, allow=allow)
-            for path in CONTROL:
-                for shape in shapes:
-                    assert bash(made, shape.format(path=path)).effect == refused(mode), (mode, shape, path)
+    allow = ("Bash(echo:*)", "Bash(tee:*)", "Bash(touch:*)", "Bash(cp:*)", "Bash(cat:*)", "Bash(sed:*)", "Edit")
+    for mode, rules in (("acceptEdits", ()), ("locked", allow)):
+        made = permissions(world, mode, allow=rules)
+        for path in CONTROL:
+            for shape in shapes:
+                assert bash(made, shape.format(path=path)).effect == refused(mode), (mode, shape, path)
 
 
 @pytest.mark.parametrize("command", [
@@ -264,7 +238,20 @@ def test_D12_a_huge_sparse_file_opens_at_once(world: World) -> None:
 
 def test_D13_no_argument_of_a_model_opens_another_root(world: World) -> None:
     os.symlink(world.outside, world.workspace / "link")
-    places = [str(world.outside), "/", "..", "~", "link", "../outside", "/etc", f"{world.workspace}/..", ["/"], 7, {"a": 1}, "a\0b"]
+    places = [
+        str(world.outside),
+        "/",
+        "..",
+        "~",
+        "link",
+        "../outside",
+        "/etc",
+        f"{world.workspace}/..",
+        ["/"],
+        7,
+        {"a": 1},
+        "a\0b",
+    ]
     for mode in MODES:
         made = permissions(world, mode)
         for place in places:
@@ -274,12 +261,441 @@ def test_D13_no_argument_of_a_model_opens_another_root(world: World) -> None:
                 if mode != "autonomous":
                     assert bash(made, "cat x", **{key: place}).effect in ("deny", refused(mode)), (mode, key, place)
             for tool in ("Glob", "Grep"):
-                assert made.decide(tool, {"pattern": "x", "path": place}).effect in ("deny", refused(mode)), (tool, place)
-        for pattern in ("/etc/*", "../*", "~/*", "link/*", "*/../../*", "{/etc,a}/*", "{..,a}/x", f"{world.outside}/**"):
+                assert made.decide(tool, {"pattern": "x", "path": place}).effect in ("deny", refused(mode)), (
+                    tool,
+                    place,
+                )
+        for pattern in (
+            "/etc/*",
+            "../*",
+            "~/*",
+            "link/*",
+            "*/../../*",
+            "{/etc,a}/*",
+            "{..,a}/x",
+            f"{world.outside}/**",
+        ):
             assert made.decide("Glob", {"pattern": pattern}).effect == refused(mode), (mode, pattern)
             assert made.decide("Grep", {"pattern": "x", "glob": pattern}).effect == refused(mode), (mode, pattern)
         assert made.workspace.write_roots == (str(world.workspace.resolve()),)
-        child = made.narrowed(parse_tools("Bash, Write", "kitbag")[0], "child.md").in_mode(child_mode(mode, "autonomous"))
+        child = made.narrowed(parse_tools("Bash, Write")[0], "child.md").in_mode(child_mode(mode, "autonomous"))
         assert child.workspace == made.workspace
     directory = world.run("permissions", "test", "Bash", "--input", json.dumps({"command": "cat x", "cwd": "/etc"}))
     assert directory.returncode == 1
+
+
+# --- commands --------------------------------------------------------------------------------------------------------
+
+# `{a}` is allowed by a rule, `{b}` is not.
+JOINED = [
+    "{a} && {b}", "{a} || {b}", "{a}; {b}", "{a};{b}", "{a} | {b}", "{a} |& {b}", "{a} & {b}", "{a}&{b}", "{a}\n{b}", "{a}\n\n\t{b}", "{a}\r\n{b}",
+    "{a}\r{b}", "{a} && \\\n{b}", "{a} # x\n{b}", "{b} && {a}", "{b} | {a}", "({a}; {b})", "{{ {a}; {b}; }}", "! {a} || {b}", "time {a}; {b}",
+    "if {a}; then {b}; fi", "if {b}; then {a}; fi", "while {a}; do {b}; done", "until {b}; do {a}; done", "for i in 1; do {a}; {b}; done",
+    "for ((;;)); do {a}; {b}; done", "case x in x) {a};; *) {b};; esac", "select i in 1; do {a}; {b}; done", "f() {{ {b}; }}; {a}; f",
+    "function f {{ {b}; }}; {a}", "coproc {b}; {a}", "{a} && (cd .; {b})", "{a} && {{\n{b}\n}}", "{a} <<'E'\nx\nE\n{b}", "{a} <<'E' && {b}\nx\nE",
+    "{a} && \\{b}", "{a} && '{b}'", "{a}; exec {b}", "{a}; eval {b}", "{a}; eval '{b}'", "{a}; command {b}", "{a} | xargs {b}", "{a} | tee >({b})",
+    "trap '{b}' EXIT; {a}", "trap '{b}' DEBUG; {a}", "alias git='{b}'; {a}", "git() {{ {b}; }}; {a}", "{a} | bash -c '{b}'", "{a}; bash <<< '{b}'",
+    "{a}; . ./x; {b}", "{a}; source x", "{a} | sh", "PROMPT_COMMAND='{b}'; {a}", "PS4='$({b})'; set -x; {a}", "[[ -n $({b}) ]]; {a}", "{a} ;; {b}",
+]  # fmt: skip
+NESTED = [
+    "{a} $({b})", "{a} `{b}`", "{a} <({b})", "{a} >({b})", '{a} "--format=$({b})"', '{a} "`{b}`"', "{a} --x=$({b})y", "{a} $(: $(: $({b})))",
+    "{a} <<E\n$({b})\nE", "{a} <<E\n`{b}`\nE", "{a} <<-E\n\t$({b})\n\tE", '{a} <<< "$({b})"', "{a} <<< `{b}`", "{a} $((a[$({b})]))", "{a} $(( $({b}) ))",
+    "{a} $(( `{b}` ))", "{a} $[ $({b}) ]", "[[ $({b}) ]] && {a}", "{a} ${{x:-$({b})}}", "{a} ${{x:=`{b}`}}", "{a} ${{x:+$({b})}}", "{a} ${{x#$({b})}}",
+    "{a} ${{x/$({b})/y}}", "{a} ${{x:$({b}):1}}", "{a} ${{x[$({b})]}}", '{a} "${{x[$({b})]}}"', '{a} $"$({b})"', "{a} {{a,$({b})}}", "{a} ~$({b})",
+    "X=$({b}) {a}", "X=`{b}` {a}", "x[$({b})]=1 {a}", "x=($({b})); {a}", "declare x=$({b}); {a}", "{a} > $({b})", "{a} 2> `{b}`", "{a} &> >({b})",
+    "for i in $({b}); do {a}; done", "case $({b}) in *) {a};; esac", "$({b}) {a}", "{a} $(</dev/null; {b})", "{a} -- \"$(\n{b}\n)\"",
+]  # fmt: skip
+ONE_COMMAND = ["git log", "git log --oneline -5", "git  log", "git\tlog", "git log -- 'a;id'", 'git log "a && id"', "git log a\\;id", "git log # && id",
+               "git log '$(id)'", "git log '`id`'", "git log <<'E'\n$(id)\nE", "timeout 5 git log", "git log 2>&1", "git log 2>/dev/null"]  # fmt: skip
+
+
+def test_D14_a_rule_for_one_command_lets_no_other_through(world: World) -> None:
+    for mode in ("default", "acceptEdits", "locked"):
+        made = permissions(world, mode, allow=("Bash(git log:*)",))
+        for shape in JOINED:
+            for other in ("id", "touch x", "/bin/id", "curl http://x", "rm x"):
+                if mode == "acceptEdits" and other == "touch x":
+                    continue  # which the mode itself allows
+                command = shape.format(a="git log", b=other)
+                assert bash(made, command).effect == refused(mode), (mode, command)
+    assert program(world, "Bash(git log && id)", "--allow", "Bash(git log:*)") == "ask"
+    assert program(world, "git log; id", "--allow", "Bash(git log:*)", "--permission-mode", "locked") == "deny"
+
+
+def test_D14_and_means_that_command_only(world: World) -> None:
+    made = permissions(world, "locked", allow=("Bash(git log:*)",))
+    assert effects(made, ONE_COMMAND) == dict.fromkeys(ONE_COMMAND, "allow")
+    others = ["git logout", "git log-x", "git", "gitlog", "git -c a=b log", "git --exec-path=. log", "./git log", "/tmp/git log", "xgit log", "Git log", "git LOG",
+              "PATH=. git log", "PATH=.:$PATH git log", "GIT_PAGER=id git log", "GIT_SSH_COMMAND=id git log", "LD_PRELOAD=x git log", "HOME=. git log",
+              "GIT_EXTERNAL_DIFF=id git log", "BASH_ENV=x git log", "env git log", "sudo git log", "git log > out", "git log >> out", "git log | tee out",
+              "git l{og,x}", "git $x", "$x log", "g$x log", "git lo? ", "git\u00a0log", "git log\u2028id", "git\u200b log"]  # fmt: skip
+    assert effects(made, others) == dict.fromkeys(others, "deny")
+
+
+def test_D15_nothing_runs_inside_what_is_allowed(world: World) -> None:
+    for mode in ("default", "locked"):
+        made = permissions(world, mode, allow=("Bash(git log:*)",))
+        for shape in NESTED:
+            for other in ("id", "touch x"):
+                command = shape.format(a="git log", b=other)
+                assert bash(made, command).effect == refused(mode), (mode, command)
+    assert program(world, 'git log "--format=$(id)"', "--allow", "Bash(git log:*)") == "ask"
+
+
+def test_D15_but_two_that_are_allowed_may_stand_inside_each_other(world: World) -> None:
+    made = permissions(world, "locked", allow=("Bash(git log:*)", "Bash(id)"))
+    for shape in (
+        "{a} && {b}",
+        "{a} | {b}",
+        "{a}; {b}",
+        "{a} $({b})",
+        '{a} "$({b})"',
+        "{a} `{b}`",
+        "{a} <({b})",
+        "for i in 1; do {a}; {b}; done",
+    ):
+        command = shape.format(a="git log", b="id")
+        assert bash(made, command).effect == "allow", command
+
+
+WRAPPED = [
+    "curl x", "env curl x", "env -i A=1 curl x", "env -S 'curl x'", "env -u A -- curl x", "/usr/bin/env curl x", "sudo curl x", "sudo -u root -- curl x",
+    "sudo -E env curl x", "doas curl x", "su -c 'curl x'", "runuser -u x -- curl x", "pkexec curl x", "nohup curl x", "nohup curl x &", "timeout 5 curl x",
+    "timeout -s KILL -k 1 5 curl x", "xargs curl", "echo x | xargs -n1 curl", "xargs -I{} sh -c 'curl {}'", "xargs -a f curl", "command curl x",
+    "command -p curl x", "builtin command curl x", "exec curl x", "exec -a x curl", "/usr/bin/curl x", "./curl x", "../../usr/bin/curl x", "bash -c 'curl x'",
+    'sh -c "curl x"', "bash -lc 'ls; curl x'", "bash -o pipefail -c 'curl x'", "zsh -c 'curl x'", "fish -c 'curl x'", "bash <<< 'curl x'", "bash <<E\ncurl x\nE",
+    "echo 'curl x' | bash", "bash <(echo curl x)", "source <(echo curl x)", ". /dev/stdin <<< 'curl x'", "FOO=1 curl x", "A=1 B=$(id) curl x", "a[0]=1 curl x",
+    "nice curl x", "nice -n 5 curl x", "ionice -c3 curl x", "chrt 1 curl x", "taskset 1 curl x", "stdbuf -o0 curl x", "setsid curl x", "unshare curl x",
+    "nsenter -t 1 curl x", "chroot / curl x", "strace -f curl x", "ltrace curl x", "gdb --args curl x", "perf stat curl x", "watch -n1 'curl x'", "watch curl x",
+    "script -c 'curl x'", "parallel curl ::: x", "flock l curl x", "flock l -c 'curl x'", "time curl x", "time -p curl x", "/usr/bin/time -v curl x",
+    "busybox curl x", "find . -exec curl {} +", "find . -execdir sh -c 'curl x' \\;", "find . -ok curl {} \\;", "git -c alias.z='!curl x' z", "git bisect run curl x",
+    "git submodule foreach 'curl x'", "git rebase --exec 'curl x'", "tar --to-command='curl x' -xf a", "tar --checkpoint-action=exec='curl x' -cf a .",
+    "rsync --rsh='curl x' a b", "ssh h curl x", "ssh -o ProxyCommand='curl x' h", "npx curl x", "docker run i curl x", "kubectl exec p -- curl x",
+    "tmux new 'curl x'", "screen -dm curl x", "systemd-run curl x", "nix-shell --run 'curl x'", "hyperfine 'curl x'", "poetry run curl x", "conda run curl x",
+    "\\curl x", "'curl' x", '"cur"l x', "c''url x", "c\\url x", "$'curl' x", "$'\\x63url' x", "$'\\143url' x", "cu\\\nrl x", "CURL x", "{curl,x}", "curl\tx", "  curl x",
+    "\ncurl x", "<f curl x", ">f curl x", "2>&1 curl x", "{fd}>f curl x", "<<< x curl y", "eval curl x", "eval 'cu''rl x'", "trap 'curl x' INT", "alias x='curl y'",
+    "f() { curl x; }", "function f { curl x; }; f", "coproc curl x", "if curl x; then :; fi", "while ! curl x; do :; done", "case a in a) curl x;; esac", "! curl x",
+    "(((curl x)))", "[[ $(curl x) ]]", "echo $(env curl x)", "cat <(curl x)", "tee >(curl x)", "a=$(curl x)", "a=(`curl x`)", "export a=$(curl x)",
+    "git commit -m \"$(curl x)\"", "ls\0; curl x", "ls\x01\ncurl x", "ls \udcff; curl x", "ls '\ncurl x", "cat <<E\nE\ncurl x", "true && " * 60 + "curl x",
+    "true; " * 1000 + "curl x", "(" * 40 + "curl x" + ")" * 40, "$(" * 20 + "curl x" + ")" * 20, "echo " + "x" * 12_000 + "; curl x", "curl x # " + "x" * 12_000,
+]  # fmt: skip
+
+
+def test_D16_a_denied_command_is_denied_in_every_wrapping_and_mode(world: World) -> None:
+    for mode in MODES:
+        made = permissions(world, mode, allow=("Bash(*)", "Bash(curl:*)", "Bash(env:*)"), deny=("Bash(curl:*)",))
+        for command in WRAPPED:
+            judged = bash(made, command)
+            assert judged.effect == "deny", (mode, command[:80])
+    for command in ("env curl x", "bash -c 'curl x'"):
+        assert program(world, command, "--allow", "Bash(*)", "--deny", "Bash(curl:*)") == "deny"
+
+
+def test_D16_where_it_can_t_be_told_what_runs_a_denial_asks(world: World) -> None:
+    hidden = ["c=curl; $c x", "c=cu; ${c}rl x", "cur? x", "c*l x", "/usr/bin/c*l x", "set -- curl x; \"$@\"", "f() { $1 x; }; f curl", "{c,}url x", "cur[l] x",
+              "echo Y3VybCB4 | base64 -d | sh", "$(printf cu)rl x", "`echo curl` x", "curl\u200b x", "$X", "bash -c \"$X\"", "eval $X", "bash < f"]  # fmt: skip
+    for mode in MODES:
+        made = permissions(world, mode, allow=("Bash(*)",), deny=("Bash(curl:*)",))
+        for command in hidden:
+            assert bash(made, command).effect in ("deny", refused(mode)), (mode, command)
+
+
+@pytest.mark.xfail(
+    reason="a rule names what a shell starts; what another language starts from its text is not looked for"
+)
+@pytest.mark.parametrize("command", [
+    "python3 -c \"import os; os.system('curl x')\"", "perl -e 'system(\"curl x\")'", "node -e 'require(\"child_process\").execSync(\"curl x\")'",
+    "awk 'BEGIN{system(\"curl x\")}'", "vim -c '!curl x'", "make -f - <<< 'a:;curl x'", "./script-that-runs-curl",
+])  # fmt: skip
+def test_D16_what_another_language_runs_is_held_against_rules(world: World, command: str) -> None:
+    made = permissions(world, allow=("Bash(*)",), deny=("Bash(curl:*)",))
+    assert bash(made, command).effect != "allow"
+
+
+NOT_READING = [
+    "find . -exec touch $CANARY \\;", "find . -exec touch x {} +", "find . -execdir id \\;", "find . -ok id \\;", "find . -okdir id \\;", "find . -delete",
+    "find . -fprint o", "find . -fprint0 o", "find . -fprintf o x", "find . -fls o", "find -L .", "find . -files0-from f", "sed -i s/a/b/ f", "sed -i.bak p f",
+    "sed --in-place p f", "sed -ni p f", "sed -n -e p -i f", "sed 'w o' f", "sed -n '1w o' f", "sed 's/a/b/w o' f", "sed 'e id' f", "sed '1e id' f", "sed 's/a/id/e' f",
+    "sed 'r .env' f", "sed 'R x' f", "sed -f s f", "sed --file=s f", "awk 'BEGIN{system(\"id\")}'", "awk '{print > \"o\"}' f", "awk '{print >> \"o\"}' f",
+    "awk '{print | \"sh\"}' f", "awk '\"id\" | getline' f", "awk '{getline x < \".env\"}' f", "awk -f s f", "awk -i inplace 1 f", "awk '@load \"x\"' f",
+    "gawk --include=x 1 f", "ls | xargs rm", "ls | xargs", "xargs -a f touch", "tee o", "ls | tee o", "ls | tee -a o", "sort -o o f", "sort --output=o f",
+    "sort --compress-program=id f", "sort --files0-from=f", "uniq f o", "tree -o o", "xxd -r f o", "xxd f o", "date -s 1", "date --set=1", "date -f .env", "hostname x",
+    "file -C -m x", "file -f .env", "rg --pre id x", "rg --pre=id x", "rg --hostname-bin=id x", "rg -z x", "fd -x id", "fd -X id", "fd --exec id", "git grep -Oid x",
+    "git grep --open-files-in-pager=id x", "git log --ext-diff -p", "git show --textconv x", "git diff --output=o", "git log --output o", "git diff --no-index / x",
+    "git blame --contents /etc/passwd f", "git branch x", "git branch -D x", "git tag x", "git stash", "git stash pop", "git remote add a b", "git config a.b c",
+    "git reflog expire --all", "git worktree add x", "git ls-remote", "git fetch", "git cat-file --textconv x", "git -c core.pager=id log", "git --paginate log",
+    "tar --to-command=id -xf x", "tar xf x", "jq -n 'import \"a\" as x; .'", "yq -i .a f", "printf -v x y", "less f", "more f", "man ls", "vim f", "view f",
+    "python3 -c 1", "node -e 1", "perl -e 1", "make", "npm test", "./f", "sh f", "bash -c ls", "curl x", "wget x", "nc h 1", "ssh h", "ping h", "dig h", "openssl s_client",
+    "ls --sort=x $(id)", "cp a b", "mv a b", "rm a", "ln -s a b", "touch a", "mkdir a", "rmdir a", "chmod 1 a", "truncate -s0 a", "dd if=a", "split f", "csplit f 1",
+    "kill 1", "yes", "script", "at now", "crontab -l", "mount", "sudo ls", "env FOO=1 ls", "strace ls", "rsync a b", "unzip x", "gzip f", "zcat f", "base64 -o x",
+]  # fmt: skip
+
+
+def test_D17_only_what_is_known_to_read_runs_unasked(world: World) -> None:
+    for name in ("f", "a", "b", "s"):
+        world.write(name, "x\n")
+    for mode in ("default", "locked"):
+        got = effects(permissions(world, mode), NOT_READING)
+        assert {command for command, effect in got.items() if effect != refused(mode)} == set()
+    reading = ["ls -la", "cat a", "head -20 a", "grep -rn x .", "rg x", "find . -name '*.py'", "git status", "git diff HEAD~1", "git log -p", "wc -l a | sort -n", "sed -n 1,5p a",
+               "awk '{print $1}' a", "diff a b", "jq . a", "stat a", "du -sh .", "tail -n 3 a && pwd", "cd . && ls"]  # fmt: skip
+    for command in reading:
+        judged = bash(permissions(world), command)
+        assert (judged.effect, judged.sandbox, judged.network) == ("allow", "read-only", False), command
+        # Without a sandbox that proves it wrong, being known is not enough.
+        assert bash(permissions(world, protection=UNHELD), command).effect == "ask", command
+
+
+def test_D17_edits_in_place_are_judged_as_writes(world: World) -> None:
+    made = permissions(world, "acceptEdits")
+    for shape in (
+        "sed -i s/a/b/ {path}",
+        "sed -i.bak -e p {path}",
+        "tee {path}",
+        "tee -a {path}",
+        "cp a {path}",
+        "mv a {path}",
+        "touch {path}",
+        "mkdir -p {path}",
+    ):
+        assert bash(made, shape.format(path="src/x")).effect == "allow", shape
+        for path in (
+            "../x",
+            "/etc/x",
+            "~/x",
+            ".git/config",
+            ".env/../.git/config",
+            "$X",
+            "*",
+            "{src,..}/x",
+            f"{world.outside}/x",
+        ):
+            assert bash(made, shape.format(path=path)).effect == "ask", (shape, path)
+
+
+CHANGING = [
+    "export PAGER=id", "export GIT_PAGER=id; git log", "PATH=. git log", "PATH=.:$PATH ls", "declare -x A=1", "declare A", "typeset A=1", "readonly A=1", "local A=1",
+    "A=1", "A=1; ls", "A+=1", "alias ls=id", "unalias ls", "source f", ". f", ". ./f", "eval ls", "eval 'ls'", "trap 'id' EXIT", "trap id ERR", "trap - INT", "set -x",
+    "set -o noglob", "shopt -s extglob", "enable -f x y", "hash -p /bin/id ls", "bind -x a", "complete -C id x", "exec ls", "exec 3>o", "unset PATH", "umask 0",
+    "ulimit -f 0", "read x", "read x < f", "mapfile x < f", "getopts a b", "let a=1", "((a=1))", "wait", "disown", "fg", "history -s x", "fc -s", "times", "suspend", "logout",
+    "echo ${x@P}", "echo ${x@E}", "echo ${x@A}", "echo ${x:=1}", "echo ${x:?y}", "echo ${!x}", "echo ${!x*}", "echo ${x[$(id)]}", "echo $((x))", "echo $[x]",
+    "echo ${x/a/$(id)}", "cat$IFS/etc/passwd", "cat${IFS}f", "{cat,f}", "c\"$@\"at f", "cat ${HOME}/f", "cat $f", "ls $(pwd)", "$x", "l$x", "LESSOPEN=id less f", "IFS=x ls",
+    "LD_PRELOAD=x ls", "BASH_ENV=x ls", "ENV=x sh", "PS4='$(id)' ls", "GIT_SSH_COMMAND=id git status", "GIT_DIR=x git log", "PYTHONSTARTUP=x ls", "NODE_OPTIONS=x ls",
+    "EDITOR=id git status", "HOME=/x ls", "PROMPT_COMMAND=id", "CDPATH=/ cd etc", "test -v 'a[$(id)]'", "[[ a -eq 'b[$(id)]' ]]", "[ x -eq 'a[$(id)]' ]",
+]  # fmt: skip
+
+
+def test_D18_what_changes_the_shell_or_is_expanded_later_is_asked(world: World) -> None:
+    world.write("f", "x")
+    for mode in ("default", "acceptEdits", "locked"):
+        got = effects(permissions(world, mode), CHANGING)
+        assert {command for command, effect in got.items() if effect != refused(mode)} == set(), mode
+
+
+def test_D19_what_can_t_be_parsed_or_is_too_much_is_never_allowed(world: World) -> None:
+    broken = ["ls 'x", 'ls "x', "ls $(", "ls `x", "ls ${x", "ls $((1", "ls &&", "ls |", "if ls", "ls; fi", "for", "ls )", "((ls", "[[ ls", "case x in", "cat <<E\nx",
+              "<<", "> ", "ls > ", "ls \0 x", "ls\x01", "ls\x1b[2K", "ls\r", "l\rs", "ls \udcff", "ls \ud800", "ls\u2028", "ls\u00a0x", "ls \u200b", "ls \u202ex", "echo " + "x" * 12_000,
+              "true && " * 2_000 + "ls", "true; " * 2_000 + "ls", "(" * 2_000 + "ls" + ")" * 2_000, "$(" * 500 + "ls" + ")" * 500, "\x00", " \0", "ls" + "\n" * 10_001, "ls " + "a" * 9_998]  # fmt: skip
+    for mode in MODES:
+        made = permissions(world, mode, allow=("Bash",), deny=("Bash(curl:*)",))
+        for command in broken:
+            assert bash(made, command).effect in ("deny", refused(mode)), (mode, command[:30])
+        for command in ("", " ", "\n", "\t\t", "#", "# curl x"):
+            assert bash(made, command).effect != "allow", (mode, command)
+        for value in (None, 7, [], ["ls"], {"a": "ls"}, True, b"ls"):
+            assert made.decide("Bash", {"command": value}).effect == "deny", (mode, value)
+        assert made.decide("Bash", {}).effect == "deny"
+
+
+@pytest.mark.parametrize("text", [
+    "a;", "(", "$(", "`", "'", '"', "<<E\n", "${x", "{a,", "a|", ">", "x=1 ", "env ", "\\", "[[ ", "a/", "../", "$((", "a\n", "sudo -u x ", "find . -exec ", "bash -c '", "&&a",
+    "$'\\x", "<(", "case a in ", "if a; then ", "é", "\u200b", "-x ", "f(){ ", "for i in a;do ", "!", "~", "xargs ", "#\n", "a&", "a[", "eval ", "\U0001f600 ",
+], ids=repr)  # fmt: skip
+def test_D19_hostile_text_is_judged_in_bounded_time(world: World, text: str) -> None:
+    rules = tuple(f"Bash(cmd{number}:*)" for number in range(20))
+    made = permissions(world, "acceptEdits", allow=rules, deny=(*rules, "Read(.env)", "Bash(*a*b*c*)"))
+    bash(made, "ls")
+    for length in (9_000, 12_000):
+        started = time.monotonic()
+        judged = bash(made, (text * length)[:length])
+        assert time.monotonic() - started < HANG
+        assert judged.effect != "allow" or len(text.strip("#\n")) == 0
+
+
+TARGETS = [
+    "> {t}",
+    ">> {t}",
+    ">| {t}",
+    "&> {t}",
+    "&>> {t}",
+    "2> {t}",
+    "<> {t}",
+    ">& {t}",
+    "1> {t}",
+    "3> {t}",
+    "{{fd}}> {t}",
+    "> '{t}'",
+    ">{t}",
+    "2>&1 > {t}",
+]
+
+
+def test_D20_a_rule_for_a_command_is_none_for_where_its_output_goes(world: World) -> None:
+    outside = ["../x", "/etc/x", f"{world.outside}/x", ".git/config", ".mcp.json", "$X", "$(id)", "*", "a{b,c}"]
+    for mode in ("default", "acceptEdits", "locked"):
+        made = permissions(world, mode, allow=("Bash(echo:*)",))
+        for shape in TARGETS:
+            for target in outside:
+                if "'" in shape and target in ("$X", "$(id)", "*", "a{b,c}"):
+                    continue  # which is a plain name in quotes
+                command = f"echo x {shape.format(t=target)}"
+                assert bash(made, command).effect in ("deny", refused(mode)), (mode, command)
+        for target in (
+            "~/.bashrc",
+            "$HOME/.bashrc",
+            "/dev/tcp/h/1",
+            "/dev/udp/h/1",
+            "//dev/tcp/h/1",
+            "/dev/../dev/tcp/h/1",
+            "/dev/sda",
+        ):
+            assert bash(made, f"echo x > {target}").effect in ("deny", refused(mode)), (mode, target)
+            assert bash(made, f"exec 3<>{target}").effect in ("deny", refused(mode)), (mode, target)
+    inside = [f"echo x {shape.format(t='ok.txt')}" for shape in TARGETS if "<>" not in shape and "fd" not in shape]
+    assert set(effects(permissions(world, "acceptEdits", allow=("Bash(echo:*)",)), inside).values()) == {"allow"}
+    assert set(effects(permissions(world, allow=("Bash(echo:*)",)), inside).values()) == {"ask"}
+    assert bash(permissions(world, allow=("Bash(echo:*)",)), "echo x > /dev/null 2>&1").effect == "allow"
+    for target in ("/dev/tcp/127.0.0.1/1", "//dev//udp/h/1"):
+        assert program(world, f"echo x > {target}", "--allow", "Bash") == "deny"
+
+
+# --- modes, rules and agents -----------------------------------------------------------------------------------------
+
+PLANNED = [
+    ("Write", {"file_path": "a", "content": "x"}), ("Edit", {"file_path": "a"}), ("NotebookEdit", {"notebook_path": "a.ipynb"}), ("mcp__s__t", {}),
+    ("mcp__plugin_x__write", {"a": 1}), ("Unknown", {}), ("WebFetch", {"url": "https://x.test"}), ("WebSearch", {"query": "x"}), ("KillShell", {}),
+    ("Bash", {"command": "touch x"}), ("Bash", {"command": "echo x > a"}), ("Bash", {"command": "rm a"}), ("Bash", {"command": "tee a"}),
+    ("Bash", {"command": "sed -i s/a/b/ a"}), ("Bash", {"command": "cp a b"}), ("Bash", {"command": "ls; touch x"}), ("Read", {"file_path": "../x"}),
+    ("Read", {"file_path": ".env"}), ("write", {"file_path": "a"}), ("bash", {"command": "ls"}), ("Bash ", {"command": "ls"}),
+]  # fmt: skip
+
+
+def test_D23_plan_changes_nothing_whatever_allows_it(world: World) -> None:
+    world.write(".env", "A=1")
+    allow = ("Bash", "Edit", "Read", "mcp__s__*", "mcp__plugin_x__*", "Unknown", "Write(//**)", "Edit(//**)")
+    for rules in ((), allow):
+        made = permissions(world, "plan", allow=rules)
+        for tool, arguments in PLANNED:
+            if rules and tool in ("WebFetch", "WebSearch"):
+                continue
+            assert made.decide(tool, arguments).effect == "deny", (tool, arguments)
+        assert not made.has("Write")
+        assert not made.has("mcp__s__t")
+    granted = made.with_rules(grants_of(parse_tools("Bash, Write")[0], "SKILL.md", str(world.workspace))[0])
+    assert granted.decide("Write", {"file_path": "a"}).effect == "deny"
+    for declared in (*MODES, None):
+        assert child_mode("plan", declared) == "plan"
+    judged = made.decide("Task", {"subagent_type": "general-purpose"})
+    assert (judged.effect, "plan mode" in judged.reason) == ("allow", True)
+    for command in ("make", "python3 x.py", "git commit -m x", "npm install", "$X"):
+        judged = bash(made, command)
+        assert (judged.effect, judged.sandbox, judged.network) == ("allow", "read-only", False), command
+        assert bash(permissions(world, "plan", allow=("Bash",), protection=UNHELD), command).effect == "deny"
+    assert program(world, "Write(a)", "--permission-mode", "plan", "--allow", "Edit") == "deny"
+
+
+def agent(world: World, folder: str, line: str) -> Mode:
+    world.write(f"{folder}/x.md", f"---\nname: x\ndescription: d\n{line}---\nDo it.\n")
+    found = world.json("agents", "show", "x")
+    (world.workspace / folder / "x.md").unlink()
+    remarkable = ("yolo", "[plan]", "dontask", "dont_ask", ": 7", "full")
+    assert bool(found["problems"]) == any(word in line.lower() for word in remarkable), found["problems"]
+    return found["permission_mode"]
+
+
+@pytest.mark.parametrize(("folder", "line", "mode"), [
+    (".claude/agents", "permissionMode: dontAsk\n", "locked"), (".claude/agents", "permission-mode: dontAsk\n", "locked"),
+    (".github/agents", "permissionMode: dontAsk\n", "locked"), (".kitbag/agents", "permissionMode: dontAsk\n", "autonomous"),
+    (".kitbag/agents", "permission-mode: DONT_ASK\n", "autonomous"), (".kitbag/agents", "permission-mode: yolo\n", "default"),
+    (".claude/agents", "permissionMode: [plan]\n", "default"), (".kitbag/agents", "permission-mode: Plan\n", "plan"),
+    (".kitbag/agents", "permission-mode: 7\n", "default"), (".kitbag/agents", "permission-mode: full-auto\n", "default"), (".kitbag/agents", "", "default"),
+])  # fmt: skip
+def test_D24_a_mode_is_read_as_the_folder_means_it_and_never_freer(
+    world: World, folder: str, line: str, mode: Mode
+) -> None:
+    assert agent(world, folder, line) == mode
+    made = permissions(world, allow=("Read",)).in_mode(mode)
+    assert on_path(made, "Read", "a").effect == "allow"
+    wanted = {"plan": "deny", "locked": "deny", "default": "ask", "autonomous": "allow"}[mode]
+    assert on_path(made, "Write", "a").effect == wanted
+    judged = bash(made, "make")
+    assert judged.effect == ("allow" if mode == "plan" else wanted)
+    if mode in ("plan", "autonomous"):
+        assert judged.sandbox == ("read-only" if mode == "plan" else "workspace")
+        assert bash(permissions(world, mode, protection=UNHELD), "make").effect == "deny"
+
+
+def test_D25_no_skill_and_no_answer_beats_a_rule_and_the_final_input_counts(world: World) -> None:
+    world.write(
+        "~/.kitbag/settings.toml",
+        '[permissions]\nallow = ["Bash"]\nask = ["Bash(git push:*)"]\ndeny = ["Bash(rm:*)"]\n',
+    )
+    skill, _ = parse_tools("Bash(rm:*), Bash(git push:*), Bash(ls:*), Edit(.git/**), Read(~/.ssh/**)")
+    for mode in MODES:
+        base = permissions(world, mode)
+        made = base.with_rules(grants_of(skill, "SKILL.md", str(world.workspace))[0])
+        for command in ("rm x", "sudo rm x", "ls; rm x", "bash -c 'rm x'", "git log $(rm x)"):
+            assert bash(made, command).effect == "deny", (mode, command)
+        for command in ("git push", "git -C . push", "ls && git push origin", "env git push"):
+            assert bash(made, command).effect == refused(mode), (mode, command)
+        for path in (".git/config", "~/.ssh/id_rsa", "../x"):
+            assert on_path(made, "Edit", path).effect == refused(mode), (mode, path)
+    for command, wanted in (("rm x", "deny"), ("git push", "ask"), ("make", "allow")):
+        assert program(world, command) == wanted
+        assert program(world, command, "--allow", "Bash", "--allow", f"Bash({command}:*)") == wanted
+
+
+def test_D26_an_agent_has_its_own_tools_by_their_exact_names(world: World) -> None:
+    names = ["Write", "write", "WRITE", "WRITE ", " Write", "Edit", "Bash", "bash", "mcp__x__Write", "mcp__x__Read", "read", "READ", "Read ", "Reader", "Re\u0430d", "Read\0",
+             "", "NotebookEdit", "Task", "WebFetch", "Unknown", "Read(x)", "functions.Read"]  # fmt: skip
+    for mode in MODES:
+        made = permissions(world, mode, allow=("Read", "Edit", "Bash", "mcp__x__*")).narrowed(
+            parse_tools("Read")[0], "agents/x.md"
+        )
+        for name in names:
+            judged = made.decide(name, {"file_path": "a", "command": "ls"})
+            assert (judged.effect, judged.parts[0].source) == ("deny", "agents/x.md"), (mode, name)
+            assert not made.has(name), name
+        assert made.decide("Read", {"file_path": "a"}).effect == "allow"
+        assert made.has("Read")
+    denied = permissions(world, allow=("Bash",), deny=("Bash", "mcp__x__*"))
+    assert [denied.has(tool) for tool in ("Bash", "mcp__x__a", "Read")] == [False, False, True]
+    only = permissions(world, "autonomous").narrowed(parse_tools("Bash(git log:*), Read")[0], "x.md")
+    for command in ("git log; id", "id", "git log $(id)", "git push"):
+        assert bash(only, command).effect == "deny", command
+
+
+def test_rules_of_users_deny_before_ask_before_allow_with_their_source(world: World) -> None:
+    settings = """[permissions]
+mode = "acceptEdits"
+allow = [{rule = "Bash(npm run:*)", matches = ["npm run test"], misses = ["npm runx"]}, {rule = "Bash(make:*)", matches = ["cmake"]}]
+ask = ["Bash(npm run deploy:*)"]
+deny = ["Bash(npm run deploy --prod:*)", "Read(./secrets/**)"]
+"""
+    world.write("~/.kitbag/settings.toml", settings)
+    listed = world.json("permissions", "list")
+    assert listed["mode"] == "acceptEdits"
+    assert [rule["text"] for rule in listed["rules"] if rule["effect"] == "allow"] == ["Bash(npm run:*)"]
+    assert [one["value"] for one in listed["ignored"]] == ["Bash(make:*)"]
+    assert "rule-example" in {one["code"] for one in listed["diagnostics"]}
+    uses = {
+        "npm run test": "allow",
+        "npm run deploy": "ask",
+        "npm run deploy --prod": "deny",
+        "make": "ask",
+        "cat secrets/a": "deny",
+    }
+    made = permissions(world)
+    assert {use: bash(made, use).effect for use in uses} == uses
+    said = json.loads(world.run("permissions", "test", "npm run deploy --prod", "--json").stdout)
+    assert (said["effect"], said["parts"][0]["source"]) == ("deny", f"{world.home}/.kitbag/settings.toml:5")

@@ -30,15 +30,14 @@ def test_the_generated_pages_are_up_to_date(page: str) -> None:
 
 def test_the_python_example_of_the_readme_runs(tmp_path: Path) -> None:
     [example] = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    assert len(example.strip().splitlines()) <= 10
+    assert len([line for line in example.splitlines() if line.strip()]) <= 10
     env = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
     done = subprocess.run(
         [sys.executable, "-c", example], cwd=ROOT, env=env, capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    assert "<available-skills>" in done.stdout
-    assert "shop/code_review" in done.stdout
-    assert "1 loaded" in done.stdout
+    assert "RunStarted(" in done.stdout
+    assert "RunEnded(status='completed'" in done.stdout
 
 
 def test_every_public_name_can_be_imported() -> None:

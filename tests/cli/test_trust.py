@@ -53,6 +53,18 @@ def test_without_a_terminal_a_yes_is_needed(world: World) -> None:
     assert "is trusted" in world.ok("trust")
 
 
+def test_D03_a_closed_standard_input_answers_nothing(world: World) -> None:
+    bring(world)
+    world.write("job.md", "# Job\n\nWords.\n")
+    for verb, code in (("trust", 2), ("pack job.md --skills x", 13)):
+        done = subprocess.run(
+            ["/bin/sh", "-c", f"exec 0<&-; exec {sys.executable} -m kitbag {verb}"],
+            cwd=world.workspace, env=world.env, capture_output=True, text=True, timeout=TEST_TIMEOUT,
+        )  # fmt: skip
+        assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+    assert state(world) == "untrusted"
+
+
 def test_json_is_for_programs_and_asks_nobody(world: World) -> None:
     bring(world)
     done = world.run("trust", "--json")

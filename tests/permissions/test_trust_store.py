@@ -1,13 +1,15 @@
 """The file that trust is kept in: private, whole, for one writer at a time, and never believed when in doubt."""
 
 import json
-import multiprocessing
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from conftest import TEST_TIMEOUT
 from kitbag.errors import InvalidError
 from kitbag.permissions.trust_store import FILE, Approved, Record, change_store, read_store
 
@@ -108,8 +110,18 @@ def test_links_pipes_and_folders_in_its_place_are_not_followed(tmp_path: Path) -
     assert not (tmp_path / "target").exists()
 
 
+WRITER = """
+import sys
+from kitbag.permissions.trust_store import Record, change_store
+home, start = sys.argv[1], int(sys.argv[2])
+for number in range(start, start + 6):
+    change_store(home, lambda records: records.update({f"/w{number}": Record(f"/w{number}", 0, "", ())}))
+"""
+
+
 def test_many_writers_lose_nothing(tmp_path: Path) -> None:
-    with multiprocessing.get_context("spawn").Pool(4) as pool:
-        pool.starmap(put, [(tmp_path / "home", f"/w{number}") for number in range(24)])
-    assert set(read_store(str(tmp_path / "home")).records) == {f"/w{number}" for number in range(24)}
-    assert {path.name for path in (tmp_path / "home").iterdir()} == {FILE, ".trust.lock"}
+    home = tmp_path / "home"
+    writers = [subprocess.Popen([sys.executable, "-c", WRITER, str(home), str(start)]) for start in (0, 6, 12, 18)]
+    assert [writer.wait(TEST_TIMEOUT) for writer in writers] == [0, 0, 0, 0]
+    assert set(read_store(str(home)).records) == {f"/w{number}" for number in range(24)}
+    assert {path.name for path in home.iterdir()} == {FILE, ".trust.lock"}

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kitbag.tools.listing import Folder, Which, list_files
+from kitbag.tools.listing import Which, list_files
+from kitbag.tools.running import Folder
 from kitbag.tools.walk import ignoring_above, open_directory, open_file, walk
 
 RG = shutil.which("rg") or ""
@@ -48,14 +49,14 @@ paths = st.lists(names, min_size=1, max_size=4).map("/".join)
 rule = st.sampled_from(
     [
         "a", "b/", "*.log", "!c.log", "/a", "/build/", "build/**", "**/b", "a/**/d.py", "a/*", "!a/b", "*.py", "!/d.py",
-        "#", ".*", "!.h", "[ab]", "b?ild", "\\!a", "x\\ y", "é", "b/c.log", "**/build/*.log", "*a*", "a**", "**/", "/", "!",
+        "#", ".*", "!.h", "[ab]", "b?ild", "\\!a", "x\\ y", "é", "b/c.log", "**/build/*.log", "*a*", "a**", "**/",
         "a/", "!a/", "a//b", "[z-a]", "a ", "", "d.py/", "!*",
     ]
 )  # fmt: skip
 
 
 @needs_ripgrep
-@settings(max_examples=2500)
+@settings(max_examples=100)
 @given(
     tree=st.lists(paths, max_size=14),
     ignored=st.dictionaries(

@@ -38,18 +38,26 @@ async def ask_model(
     request: Request,
     emit: Emit,
     patience: Patience = Patience(),  # noqa: B008 - a NamedTuple can't be changed
+    said: list[str] | None = None,
 ) -> Reply:
-    """Raises BrokenReplyError."""
+    """Raises BrokenReplyError. `said` is filled with the text as it comes, for the one who cancels this."""
     attempt = 1
+    said = said if said is not None else []
     while True:
-        said: list[str] = []
+        said.clear()
+        shown: list[Event] = []
+
+        def show(event: Event, shown: list[Event] = shown) -> None:
+            shown.append(event)
+            emit(event)
+
         try:
-            return await _one_attempt(provider, request, emit, said)
+            return await _one_attempt(provider, request, show, said)
         except ModelError as error:
             partial = "".join(said)
             if not error.may_pass or attempt >= patience.attempts:
                 raise BrokenReplyError(error, partial) from error
-            if said:
+            if shown:
                 emit(Discarded(error.problem))
             wait = _wait(error, patience, attempt)
             emit(Retrying(attempt, wait, error.problem))

@@ -1,5 +1,5 @@
-"""Makes room before the window is full: the older part of a conversation becomes a summary, the recent part stays,
-and loaded skills are attached again.
+"""Makes room before the window is full: the older part of a conversation becomes a summary, the recent part and what
+the person asked for last stay, and loaded skills are attached again.
 
 Used by the loop. The summary is written by the same model; where that fails, a plain extract takes its place, so
 that a session never ends for want of room.
@@ -10,31 +10,23 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from kitbag.agent.ask_model import Emit, Patience, ask_model
-from kitbag.agent.session import Session
-from kitbag.events import Compacted, Notice
+from kitbag.agent.brain import Brain
+from kitbag.agent.records import Compaction, SkillUse
+from kitbag.agent.session import Session, is_said
+from kitbag.events import Compacted, Notice, SkillUnloaded
 from kitbag.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, Usage, user
-from kitbag.models.provider import Block, ModelError, Provider, Request
+from kitbag.models.provider import Block, ModelError, Request
 from kitbag.packing.session_skills import SessionSkills
 from kitbag.text.tokens import estimate_tokens
 
-FULL_AT: Final = 0.8
-"""The share of the window, less the room for a reply, at which a conversation is compacted."""
-RECENT_SHARE: Final = 0.2
-"""The share of the window that recent messages may keep."""
+_MOST_RECENT = 40_000
+_MOST_SUMMARY = 2_000
+_MOST_SKILLS = 25_000
+_MOST_OF_A_SKILL = 5_000
+"""Tokens. In a small window each has its share of what is left to the conversation."""
 _LONGEST_PART = 2_000
-_SUMMARY_TOKENS = 2_000
 _IMAGE_TOKENS = 1_600
-
-
-class Room(NamedTuple):
-    """What a model can hold."""
-
-    window: int
-    max_output: int
-
-    @property
-    def full_at(self) -> int:
-        return int((self.window - self.max_output) * FULL_AT)
+_END: Final = "</conversation-summary>"
 
 
 def tokens_of(message: Message) -> int:
@@ -59,16 +51,14 @@ class Meter:
     def __init__(self) -> None:
         self._counted = 0
         self._messages = 0
-        self._estimate = 0
 
     def counted(self, usage: Usage, messages: int) -> None:
         """After a reply to a request of so many messages."""
         if usage.shown_to_model:
             self._counted, self._messages = usage.shown_to_model + usage.output, messages + 1
-            self._estimate = 0
 
     def reset(self) -> None:
-        self._counted = self._messages = self._estimate = 0
+        self._counted = self._messages = 0
 
     def tokens(self, prefix: int, messages: Sequence[Message]) -> int:
         """`prefix`: an estimate of system prompt and tools, used until the provider has counted them."""
@@ -77,28 +67,61 @@ class Meter:
         return self._counted + sum(tokens_of(message) for message in messages[self._messages :])
 
 
+class _Kept(NamedTuple):
+    """Which lines stay."""
+
+    first: int
+    """All from here on."""
+    asked: int
+    """And before it what the person said last; -1 when that is not to be kept as it is."""
+    began: str
+    """The beginning of it, where it is too long to be kept."""
+
+
 async def compact(
-    session: Session,
-    skills: SessionSkills,
-    provider: Provider,
-    model: str,
-    room: Room,
-    before: int,
-    emit: Emit,
-) -> None:
+    session: Session, skills: SessionSkills, brain: Brain, share: int, before: int, emit: Emit, patience: Patience
+) -> bool:
+    """`share`: the tokens that are left to the conversation. False: there is nothing that could be made shorter."""
     lines = session.lines()
-    keep = _first_kept([message for _, message in lines], int(room.window * RECENT_SHARE))
-    if keep == 0:
-        return
-    old = [message for _, message in lines[:keep]]
-    summary = await _summary(old, provider, model, room, emit)
-    attached = [delivered.text for delivered in skills.reattachment()]
-    parts = ["<conversation-summary>", summary.strip(), "</conversation-summary>", *attached]
-    text = "\n".join(parts)
-    keep_from = lines[keep][0] if keep < len(lines) else (lines[-1][0] + 1)
-    after = estimate_tokens(text) + sum(tokens_of(message) for _, message in lines[keep:])
-    await session.compacted(text, keep_from, before, after)
+    kept = _choose([message for _, message in lines], share)
+    old = [(seq, message) for at, (seq, message) in enumerate(lines[: kept.first]) if at != kept.asked]
+    if all(seq == 0 for seq, _ in old):  # the last summary, or nothing
+        return False
+    summary, usage, cost = await _summary([message for _, message in old], brain, share, emit, patience)
+    text = f"<conversation-summary>\n{summary.strip().replace(_END, '')}\n{_END}"
+    if kept.began:
+        text += f"\n\nThe person's last message was too long to keep whole. It began:\n\n{kept.began}"
+    each, altogether = min(_MOST_OF_A_SKILL, share // 4), min(_MOST_SKILLS, share // 4)
+    attached = skills.reattachment(each, altogether)
+    uses = tuple(SkillUse(*one.loaded) for one in reversed(attached) if one.loaded is not None)
+    stay = [message for _, message in (*lines[kept.first :], *(lines[at] for at in (kept.asked,) if at >= 0))]
+    after = estimate_tokens(text) + sum(one.tokens for one in attached) + sum(map(tokens_of, stay))
+    made = Compaction(
+        text,
+        lines[kept.first][0] if kept.first < len(lines) else lines[-1][0] + 1,
+        lines[kept.asked][0] if kept.asked >= 0 else 0,
+        tuple((one.name, one.text) for one in attached),
+        uses,
+        before,
+        after,
+        usage,
+        cost,
+    )
+    await session.compact(made)
     emit(Compacted(before, after))
+    for one in attached:
+        if one.loaded is None:
+            emit(SkillUnloaded(one.name, "to make room"))
+    return True
+
+
+def _choose(messages: Sequence[Message], share: int) -> _Kept:
+    first = _first_kept(messages, min(_MOST_RECENT, share // 4))
+    asked = max((at for at, message in enumerate(messages) if is_said(message)), default=-1)
+    if asked < 0 or asked >= first:
+        return _Kept(first, -1, "")
+    text, tokens, most = messages[asked].text, tokens_of(messages[asked]), share // 4
+    return _Kept(first, asked, "") if tokens <= most else _Kept(first, -1, text[: len(text) * most // tokens])
 
 
 def _first_kept(messages: Sequence[Message], tokens: int) -> int:
@@ -114,20 +137,26 @@ def _first_kept(messages: Sequence[Message], tokens: int) -> int:
     return keep
 
 
-async def _summary(old: Sequence[Message], provider: Provider, model: str, room: Room, emit: Emit) -> str:
+async def _summary(
+    old: Sequence[Message], brain: Brain, share: int, emit: Emit, patience: Patience
+) -> tuple[str, Usage, float | None]:
     with open(os.path.join(os.path.dirname(__file__), "compact.md"), encoding="utf-8") as file:
         instructions = file.read().strip()
-    told = _told(old, int((room.window - room.max_output) * 0.7))
-    request = Request(model, (Block(instructions),), (user(told),), (), min(room.max_output, _SUMMARY_TOKENS))
+    room = brain.room
+    most = max(min(_MOST_SUMMARY, share // 8, room.max_output), 100)
+    told = _told(old, int((room.window - most) * 0.7))
+    request = Request(brain.model, (Block(instructions),), (user(told),), (), most)
+    usage, cost = Usage(), 0.0
     try:
-        reply = await ask_model(provider, request, lambda _: None, Patience(attempts=3))
+        reply = await ask_model(brain.provider, request, lambda _: None, patience._replace(attempts=3))
+        usage, cost = reply.usage, brain.price(reply.usage)
         if reply.message.text.strip():
-            return reply.message.text
+            return reply.message.text, usage, cost
         problem = "the summary was empty"
     except ModelError as error:
         problem = error.problem
     emit(Notice("warning", f"no summary could be made ({problem}); the conversation was shortened to an extract"))
-    return "No summary could be made. An extract:\n" + _told(old, _SUMMARY_TOKENS)
+    return "No summary could be made. An extract:\n" + _told(old, most), usage, cost
 
 
 def _told(messages: Sequence[Message], tokens: int) -> str:
@@ -136,10 +165,11 @@ def _told(messages: Sequence[Message], tokens: int) -> str:
     left = tokens
     for message in reversed(messages):
         text = _as_text(message)
-        left -= estimate_tokens(text)
-        if left < 0:
-            told.append("(What came before is left out.)")
+        cost = estimate_tokens(text)
+        if cost > left:
+            told += [text[len(text) - len(text) * left // cost :], "(What came before is left out.)"]
             break
+        left -= cost
         told.append(text)
     return "\n\n".join(reversed(told))
 

@@ -12,20 +12,22 @@ from typing import Any, Final
 import msgspec
 
 from kitbag.agent.ask_model import Emit
-from kitbag.agent.session import Session, SkillUse
+from kitbag.agent.records import SkillUse
+from kitbag.agent.session import Session
+from kitbag.agent.shielded import to_its_end
 from kitbag.errors import KitbagError
-from kitbag.events import SkillLoaded, SkillUnloaded, ToolFinished, ToolStarted
+from kitbag.events import Notice, SkillLoaded, SkillUnloaded, ToolFinished, ToolStarted
 from kitbag.messages import Image, Text, ToolCall, ToolResult
-from kitbag.permissions.approvals import Approvals, Refusal
+from kitbag.permissions.approvals import Approvals, Permit, Refusal
 from kitbag.text.hidden import one_line
-from kitbag.tools.base import Arguments, Context, Outcome, Tool, failure
+from kitbag.tools.base import Context, Outcome, Tool, failure
 from kitbag.tools.toolset import Toolset
 
 LONGEST_RESULT: Final = 60_000
 """Characters of text that a result may bring; a tool that knows better cuts before."""
 SIDE_BY_SIDE: Final = 8
 CANCELLED: Final = "Cancelled by the user while it ran. It may have taken effect, wholly or in part."
-NOT_BEGUN: Final = "Not run: the user cancelled before it began."
+NOT_BEGUN: Final = "The user cancelled before this was done; nothing was changed by it."
 
 
 class Executor:
@@ -38,6 +40,7 @@ class Executor:
         self.approvals = approvals
         self.emit = emit
         self.asked_by = asked_by
+        self._started: set[str] = set()
 
     async def run(self, calls: Sequence[ToolCall]) -> tuple[bool, ...]:
         """For each call whether it was one that could be run at all: known tool, readable arguments."""
@@ -54,7 +57,7 @@ class Executor:
                 sound.append(await self._one(call))
             sound += await self._side_by_side(group)
         except asyncio.CancelledError:
-            await asyncio.shield(self._answer_open_calls())
+            await to_its_end(self._answer_open_calls())
             raise
         return tuple(sound)
 
@@ -76,65 +79,84 @@ class Executor:
 
     async def _one(self, call: ToolCall) -> bool:
         begun = time.monotonic()
-        tool, arguments, problem = self._prepare(call)
-        if tool is None or arguments is None:
-            await self._finish(call, problem, begun)
+        tool = self._prepare(call)
+        if isinstance(tool, Outcome):
+            await self._finish(call, tool, begun)
             return False
-        self.emit(ToolStarted(call.id, call.name, call.arguments, title(call.name, call.arguments)))
-        outcome = await self._authorized(tool, arguments, call)
-        await self._finish(call, bounded(outcome), begun)
+        await self._finish(call, bounded(await self._authorized(tool, call)), begun)
         return True
 
-    def _prepare(self, call: ToolCall) -> tuple[Tool[Any] | None, Arguments | None, Outcome]:
+    def _prepare(self, call: ToolCall) -> Tool[Any] | Outcome:
+        """What runs it, or why nothing does."""
         if call.problem:
-            return None, None, failure(f"the arguments of {call.name} can't be read: {call.problem}", "Send them again")
+            return failure(f"{call.name} was not run: {call.problem}", "Call it again, correctly.")
         tool = self.toolset.get(call.name)
         if tool is None:
-            return None, None, failure(*self.toolset.why_not(call.name))
+            return failure(*self.toolset.why_not(call.name))
         try:
-            return tool, tool.read(call.arguments), failure("")
+            tool.read(call.arguments)
         except (msgspec.ValidationError, ValueError, RecursionError) as error:
-            return None, None, failure(f"{call.name}: {error}", "Correct the arguments and call it again")
+            return failure(f"{call.name} was not run: {error}", "Correct the arguments and call it again.")
+        return tool
 
-    async def _authorized(self, tool: Tool[Any], arguments: Arguments, call: ToolCall) -> Outcome:
+    async def _authorized(self, tool: Tool[Any], call: ToolCall) -> Outcome:
         context = self.context
         permit = await self.approvals.authorize(
             context.permissions, tool.name, call.arguments, context.directory, self.asked_by
         )
         if isinstance(permit, Refusal):
             return failure(f"{tool.name} is not allowed: {permit.reason}")
+        if permit.remark:
+            self.emit(Notice("warning", permit.remark))
         if not tool.reads_only:
             await self.session.begin(call)
+        self._tell_start(call)
         try:
-            permit.use(tool.name, call.arguments, context.directory)
-            return await tool.work(arguments, context)
+            return await self._used(permit, tool, call)
         except KitbagError as error:
             return failure(error.problem, error.fix)
         except OSError as error:
             return failure(f"{tool.name} failed: {error.strerror or error}")
         except Exception as error:  # noqa: BLE001 - a fault in a tool must not end the session
-            return failure(f"{tool.name} failed inside Kitbag: {type(error).__name__}: {error}", "Try another way")
+            return failure(f"{tool.name} failed inside Kitbag: {type(error).__name__}: {error}", "Try another way.")
+
+    async def _used(self, permit: Permit, tool: Tool[Any], call: ToolCall) -> Outcome:
+        """What was allowed is what runs: these arguments, in what the last look at the rules says."""
+        current = self.approvals.permissions(self.context.permissions)
+        judgement = permit.use(tool.name, call.arguments, self.context.directory, current)
+        context = self.context._replace(permissions=current, judgement=judgement)
+        return await tool.work(tool.read(permit.arguments), context)
+
+    def _tell_start(self, call: ToolCall) -> None:
+        """Once for each call, however it goes on."""
+        if call.id not in self._started:
+            self._started.add(call.id)
+            self.emit(ToolStarted(call.id, call.name, call.arguments, title(call.name, call.arguments)))
 
     async def _finish(self, call: ToolCall, outcome: Outcome, begun: float) -> None:
-        result = ToolResult(call.id, outcome.content, outcome.is_error)
-        await asyncio.shield(self._write(call, result, outcome))
-        seconds = time.monotonic() - begun
-        self.emit(ToolFinished(call.id, call.name, outcome.is_error, one_line(outcome.summary), seconds))
+        self._tell_start(call)
+        await to_its_end(self._write(call, outcome, begun))
 
-    async def _write(self, call: ToolCall, result: ToolResult, outcome: Outcome) -> None:
+    async def _write(self, call: ToolCall, outcome: Outcome, begun: float) -> None:
+        result = ToolResult(call.id, outcome.content, outcome.is_error)
         await self.session.finish(result, outcome.summary, outcome.cut)
         if outcome.dropped:
             await self.session.drop_skill(outcome.dropped, "unloaded")
-            self.emit(SkillUnloaded(outcome.dropped, "unloaded"))
         if outcome.loaded is not None:
             await self.session.add_skill(SkillUse(*outcome.loaded, call_id=call.id))
+        seconds = time.monotonic() - begun
+        self.emit(ToolFinished(call.id, call.name, outcome.is_error, one_line(outcome.summary), seconds))
+        if outcome.dropped:
+            self.emit(SkillUnloaded(outcome.dropped, "unloaded"))
+        if outcome.loaded is not None:
             self.emit(SkillLoaded(outcome.loaded.name, outcome.loaded.tokens, outcome.loaded.by))
 
     async def _answer_open_calls(self) -> None:
         for call in self.session.open_calls:
             text = CANCELLED if call.id in self.session.began else NOT_BEGUN
             await self.session.finish(ToolResult(call.id, (Text(text),), is_error=True), "cancelled")
-            self.emit(ToolFinished(call.id, call.name, True, "cancelled", 0.0))
+            if call.id in self._started:
+                self.emit(ToolFinished(call.id, call.name, True, "cancelled", 0.0))
 
 
 def title(tool: str, arguments: dict[str, Any]) -> str:
@@ -142,12 +164,14 @@ def title(tool: str, arguments: dict[str, Any]) -> str:
     for name in ("file_path", "path", "pattern", "command", "skill", "query", "url", "subagent_type"):
         value = arguments.get(name)
         if isinstance(value, str) and value:
-            return f"{tool}({one_line(value)[:120]})"
+            return f"{tool}({one_line(value[:500])[:120]})"
     return tool
 
 
 def bounded(outcome: Outcome) -> Outcome:
-    """No result is longer than a model can bear; what is cut is said, to model and person."""
+    """No result is longer than a model can bear; what is cut is said, to model and person. A skill is whole."""
+    if outcome.loaded is not None:
+        return outcome
     left = LONGEST_RESULT
     kept: list[Text | Image] = []
     cut = 0

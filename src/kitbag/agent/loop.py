@@ -4,37 +4,38 @@ call, append the results in order, go on.
 Used by run. Everything it needs is given; it names no provider, no tool and no store of its own.
 """
 
-from collections.abc import Callable
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from kitbag.agent.ask_model import BrokenReplyError, Emit, Patience, ask_model
-from kitbag.agent.compact import Meter, Room, compact
+from kitbag.agent.brain import Brain
+from kitbag.agent.compact import Meter, compact
 from kitbag.agent.execute import Executor
+from kitbag.agent.repeated_calls import told_apart
 from kitbag.agent.session import Session
-from kitbag.events import MessageAdded, Notice, RunEnded, Status, TurnEnded
-from kitbag.messages import Message, Part, Text, ToolCall, Usage
-from kitbag.models.provider import Block, ModelError, Provider, Reply, Request
+from kitbag.errors import UsageError
+from kitbag.events import MessageAdded, RunEnded, Status, TurnEnded
+from kitbag.messages import Message, Text, Usage
+from kitbag.models.provider import Block, ModelError, Reply, Request
+from kitbag.text.tokens import estimate_tokens
 
 MOST_UNSOUND_TURNS: Final = 3
 """Replies in a row of which no call could be read: the first, and two corrections."""
+CUT_OFF: Final = "[The reply was cut off here.]"
+
+Renew = Callable[[], Awaitable[tuple[Block, ...]]]
+"""Makes the system prompt anew, after what it belongs to was compacted."""
 
 
 class Limits(NamedTuple):
+    """Of a session, however often it is resumed; 0: none."""
+
     turns: int = 0
-    """0: no limit."""
     tokens: int = 0
     cost: float = 0.0
     """US dollars."""
-
-
-class Brain(NamedTuple):
-    """The model of a run, and what is known about it."""
-
-    provider: Provider
-    model: str
-    room: Room
-    price: Callable[[Usage], float | None]
-    effort: str = ""
 
 
 class Loop:
@@ -47,6 +48,7 @@ class Loop:
         limits: Limits,
         emit: Emit,
         patience: Patience = Patience(),  # noqa: B008 - a NamedTuple can't be changed
+        renew: Renew | None = None,
     ) -> None:
         self.session = session
         self.brain = brain
@@ -55,83 +57,117 @@ class Loop:
         self.limits = limits
         self.emit = emit
         self.patience = patience
+        self.renew = renew
         self.meter = Meter()
-        self._prefix = sum(len(block.text) for block in system) // 4
+        self._prefix = self._measured()
+        self._first_turn = session.totals.turns
+        self._text = ""
 
     async def run(self) -> RunEnded:
         """From the last message of the person to the answer. Cancelling it leaves a conversation that can go on."""
-        turns, unsound = 0, 0
-        text = ""
+        self._check_price()
+        unsound, squeezed = 0, False
         while True:
-            status = self._spent(turns)
+            status = self._spent()
             if status is not None:
-                return self._ended(status, text, turns)
+                return self._ended(status)
             await self._make_room()
             try:
                 reply = await self._reply()
             except BrokenReplyError as error:
-                return await self._broken(error, turns)
-            turns += 1
-            text = reply.message.text or text
+                if error.kind == "too-long" and not squeezed and await self._compact():
+                    squeezed = True
+                    continue
+                return await self._broken(error)
+            squeezed = False
             calls = reply.message.calls
             if not calls:
-                if reply.stop == "length":
-                    self.emit(Notice("warning", "the reply reached the model's output limit and is cut off"))
-                return self._ended("completed" if reply.message.text.strip() else "empty", text, turns)
+                return self._last(reply)
             sound = await self.executor.run(calls)
             unsound = 0 if any(sound) else unsound + 1
             if unsound >= MOST_UNSOUND_TURNS:
                 problem = f"{unsound} replies in a row had only calls that can't be run"
-                return self._ended("failed", text, turns, problem, "try another model, or say what to do differently")
+                return self._ended("failed", problem, "try another model, or say what to do differently")
+
+    def _check_price(self) -> None:
+        """A limit that can't be kept is refused, not forgotten."""
+        if self.limits.cost and (self.session.totals.unpriced or self.brain.price(Usage(1, 1, 1, 1)) is None):
+            name = f"{self.brain.provider.name}/{self.brain.model}"
+            fix = f'add its prices to your settings: [models."{name}"] input = … and said = …, or use --max-tokens'
+            raise UsageError(f"the price of {name} is not known, so a limit of cost can't be kept", fix)
+
+    # Room
 
     async def _make_room(self) -> None:
-        before = self.meter.tokens(self._prefix, self.session.messages())
-        if before > self.brain.room.full_at:
-            skills, brain = self.executor.context.skills, self.brain
-            await compact(self.session, skills, brain.provider, brain.model, brain.room, before, self.emit)
+        if self._used() > self.brain.room.full_at(self._prefix):
+            await self._compact()
+
+    def _used(self) -> int:
+        return self.meter.tokens(self._prefix, self.session.messages())
+
+    def _measured(self) -> int:
+        """An estimate of what stands before the conversation."""
+        tools = sum(len(spec.description) + len(json.dumps(spec.schema)) for spec in self.executor.toolset.specs())
+        return sum(estimate_tokens(block.text) for block in self.system) + tools // 4
+
+    async def _compact(self) -> bool:
+        share = self.brain.room.full_at(self._prefix) - self._prefix
+        skills = self.executor.context.skills
+        done = await compact(self.session, skills, self.brain, share, self._used(), self.emit, self.patience)
+        if done:
             self.meter.reset()
+            if self.renew is not None:
+                self.system = await self.renew()
+                self._prefix = self._measured()
+        return done
+
+    # A reply
 
     async def _reply(self) -> Reply:
-        messages = self.session.messages()
-        brain = self.brain
+        messages, brain, said = self.session.messages(), self.brain, list[str]()
         request = Request(
             brain.model, self.system, messages, self.executor.toolset.specs(), brain.room.max_output, brain.effort
         )
-        reply = await ask_model(brain.provider, request, self.emit, self.patience)
-        message = self._without_repeats(reply.message, {call.id for sent in messages[-20:] for call in sent.calls})
+        try:
+            reply = await ask_model(brain.provider, request, self.emit, self.patience, said)
+        except asyncio.CancelledError:
+            await self._keep("".join(said), "cancelled")
+            raise
+        message = told_apart(reply.message, self.session.called, self.executor.toolset, self.emit)
         cost = brain.price(reply.usage)
-        await self.session.add_reply(message, reply.usage, cost, reply.model or brain.model)
+        message = await self.session.add_reply(message, reply.usage, cost, reply.model or brain.model)
         self.meter.counted(reply.usage, len(messages))
+        self._text = message.text or self._text
         self.emit(MessageAdded(message))
         self.emit(TurnEnded(self.session.totals.turns, reply.usage, cost))
         return reply._replace(message=message)
 
-    def _without_repeats(self, message: Message, used: set[str]) -> Message:
-        """A call whose id was there before is not run: its result would belong to two calls."""
-        kept: list[Part] = []
-        for part in message.parts:
-            if isinstance(part, ToolCall):
-                if part.id in used:
-                    self.emit(
-                        Notice("warning", f"the model called {part.name} twice under one id; the second is left out")
-                    )
-                    continue
-                used.add(part.id)
-            kept.append(part)
-        return Message("assistant", tuple(kept))
-
-    async def _broken(self, error: BrokenReplyError, turns: int) -> RunEnded:
-        if error.partial:
-            text = f"{error.partial}\n\n[The reply was cut off here.]"
-            message = Message("assistant", (Text(text),))
-            await self.session.add_reply(message, Usage(), 0.0, self.brain.model, incomplete=error.problem)
+    async def _keep(self, partial: str, why: str) -> None:
+        """Of a reply that broke off, the text: marked, and never run."""
+        if partial.strip():
+            message = Message("assistant", (Text(f"{partial}\n\n{CUT_OFF}"),))
+            message = await self.session.add_reply(message, Usage(), 0.0, self.brain.model, incomplete=why)
             self.emit(MessageAdded(message))
-        return self._ended("failed", error.partial, turns, error.problem, _fix(error))
 
-    def _spent(self, turns: int) -> Status | None:
+    # The end
+
+    def _last(self, reply: Reply) -> RunEnded:
+        if reply.stop == "length":
+            fix = "ask for less at once, or go on with --continue"
+            return self._ended("failed", "the reply reached the model's output limit and is cut off", fix)
+        if reply.stop == "refusal":
+            return self._ended("failed", "the model declined to answer", "say it differently, or try another model")
+        return self._ended("completed" if reply.message.text.strip() else "empty")
+
+    async def _broken(self, error: BrokenReplyError) -> RunEnded:
+        await self._keep(error.partial, error.problem)
+        self._text = error.partial or self._text
+        return self._ended("failed", error.problem, _fix(error))
+
+    def _spent(self) -> Status | None:
         """Counted over the whole session, so that resuming starts no new account."""
         totals, limits = self.session.totals, self.limits
-        if limits.turns and turns >= limits.turns:
+        if limits.turns and totals.turns >= limits.turns:
             return "max-turns"
         if limits.tokens and totals.usage.shown_to_model + totals.usage.output >= limits.tokens:
             return "max-tokens"
@@ -139,9 +175,10 @@ class Loop:
             return "max-cost"
         return None
 
-    def _ended(self, status: Status, text: str, turns: int, error: str = "", fix: str = "") -> RunEnded:
+    def _ended(self, status: Status, error: str = "", fix: str = "") -> RunEnded:
         totals = self.session.totals
-        return RunEnded(status, text, turns, totals.usage, None if totals.unpriced else totals.cost, error, fix)
+        cost = None if totals.unpriced else totals.cost
+        return RunEnded(status, self._text, totals.turns - self._first_turn, totals.usage, cost, error, fix)
 
 
 def _fix(error: ModelError) -> str:

@@ -7,15 +7,16 @@ Leaving the block early cancels the work and waits until it has stopped; every r
 """
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
-from typing import Self
+from typing import Literal, Self
 
 from kitbag.agent.ask_model import Emit
 from kitbag.agent.session import Session
+from kitbag.agent.shielded import to_its_end
 from kitbag.errors import KitbagError
-from kitbag.events import Event, RunEnded, RunStarted
-from kitbag.messages import Usage
+from kitbag.events import Event, MessageAdded, RunEnded, RunStarted, TurnEnded
 
 Work = Callable[[Emit], Awaitable[RunEnded]]
 
@@ -27,8 +28,12 @@ class Run:
         self._work = work
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
         self._task: asyncio.Task[None] | None = None
+        self._state: Literal["new", "working", "ending"] = "new"
+        self._cancelled = False
+        self._text = ""
+        self._turns = 0
         self._end: RunEnded | None = None
-        self._failure: BaseException | None = None
+        self._failure: Exception | None = None
         self.error: KitbagError | None = None
         """What ended it, where that was an error with a name of its own."""
 
@@ -40,9 +45,12 @@ class Run:
         return self._end
 
     def cancel(self) -> None:
-        """Asks the work to stop; RunEnded with status `cancelled` follows."""
-        if self._task is not None and self._end is None:
+        """Asks the work to stop; RunEnded with status `cancelled` follows. May be called at any time, and again."""
+        if self._task is None or self._state == "ending":
+            return
+        if self._state == "working" and not self._cancelled:
             self._task.cancel()
+        self._cancelled = True  # a task that is cancelled before its first step would never take it
 
     async def wait(self) -> RunEnded:
         """To the end, for those who don't care for the events."""
@@ -51,6 +59,8 @@ class Run:
         return self.ended
 
     async def __aenter__(self) -> Self:
+        if self._task is not None:
+            raise RuntimeError("a run is for one request: ask the agent for another")
         self._events.put_nowait(self._started)
         self._task = asyncio.create_task(self._supervise())
         return self
@@ -60,7 +70,7 @@ class Run:
     ) -> None:
         self.cancel()
         if self._task is not None:
-            await asyncio.wait([self._task])
+            await to_its_end(_waited(self._task))
         if self._failure is not None and error is None:
             raise self._failure
 
@@ -69,31 +79,48 @@ class Run:
             yield event
         self._events.put_nowait(None)  # a second reader ends at once, too
 
+    def _tell(self, event: Event) -> None:
+        if isinstance(event, MessageAdded):
+            self._text = event.message.text or self._text
+        self._turns += isinstance(event, TurnEnded)
+        self._events.put_nowait(event)
+
     async def _supervise(self) -> None:
         try:
-            end = await self._work(self._events.put_nowait)
+            self._state = "working"
+            if self._cancelled:
+                raise asyncio.CancelledError
+            end = await self._work(self._tell)
         except asyncio.CancelledError:
-            end = self._broken_off("cancelled", "", "")
+            end = self._broken_off("cancelled", "", "go on with --continue")
         except KitbagError as error:
             self.error = error
             end = self._broken_off("failed", error.problem, error.fix)
         except Exception as error:  # noqa: BLE001 - told by RunEnded and raised to whoever holds the run
             self._failure = error
             end = self._broken_off("failed", f"{type(error).__name__}: {error}", "this is a fault of Kitbag")
-        end = await self._write_end(end)
-        self._end = end
-        self._events.put_nowait(end)
-        self._events.put_nowait(None)
+        self._state = "ending"
+        try:
+            with contextlib.suppress(asyncio.CancelledError):  # of the event loop itself: the end is told all the same
+                await to_its_end(self._write_end(end))
+        finally:
+            self._end = self._end or end
+            self._events.put_nowait(self._end)
+            self._events.put_nowait(None)
 
-    def _broken_off(self, status: str, problem: str, fix: str) -> RunEnded:
+    def _broken_off(self, status: Literal["cancelled", "failed"], problem: str, fix: str) -> RunEnded:
         totals = self.session.totals
-        known = "cancelled" if status == "cancelled" else "failed"
-        usage: Usage = totals.usage
-        return RunEnded(known, "", totals.turns, usage, None if totals.unpriced else totals.cost, problem, fix)
+        cost = None if totals.unpriced else totals.cost
+        return RunEnded(status, self._text, self._turns, totals.usage, cost, problem, fix)
 
-    async def _write_end(self, end: RunEnded) -> RunEnded:
+    async def _write_end(self, end: RunEnded) -> None:
         try:
             await self.session.end(end.status, end.error)
         except KitbagError as error:  # the disk is full, say: then that is what the person has to know
-            return end._replace(status="failed", error=end.error or error.problem, fix=end.fix or error.fix)
-        return end
+            self.error = self.error or error
+            end = end._replace(status="failed", error=end.error or error.problem, fix=end.fix or error.fix)
+        self._end = end
+
+
+async def _waited(task: "asyncio.Task[None]") -> None:
+    await asyncio.wait([task])

@@ -6,10 +6,12 @@ Used by the loop and by whoever shows a session. Uses store/journal for what is 
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from kitbag.agent.transcript import well_formed
+from kitbag.agent.records import Compaction, Header, SkillUse, Totals
+from kitbag.agent.shielded import to_its_end
+from kitbag.agent.transcript import well_formed, whole, whole_part
 from kitbag.errors import KitbagError, NotFoundError
 from kitbag.ledger import Ledger
 from kitbag.messages import (
@@ -24,57 +26,23 @@ from kitbag.messages import (
     part_from_json,
     part_to_json,
 )
-from kitbag.packing.session_skills import By
 from kitbag.store.journal import Journal, Record
 from kitbag.store.private_files import StoreError
 
 PREFIX = "session/"
 """Streams of sessions begin so."""
-
-
-class Header(NamedTuple):
-    """What a session began with, and what it is resumed with."""
-
-    directory: str
-    model: str
-    mode: str
-    agent: str = ""
-    team: str = ""
-    persona: str = ""
-    forked_from: str = ""
-    forked_at: int = 0
-    """The last record of the other session that counts here too."""
-    started: str = ""
-
-
-class SkillUse(NamedTuple):
-    """A skill that was delivered to this conversation; the fields of session_skills.Loaded, and where it stands."""
-
-    name: str
-    tokens: int
-    at: str
-    by: By
-    digest: str
-    arguments: str
-    text: str
-    call_id: str = ""
-    """The call whose result holds it."""
-
-
-class Totals(NamedTuple):
-    turns: int = 0
-    usage: Usage = Usage()
-    cost: float = 0.0
-    unpriced: bool = False
-    """Some of it has no known price, so `cost` is less than the truth."""
+_LONGEST_ABOUT = 120
 
 
 class _Line(NamedTuple):
-    """A message of the view, and which skills stand in it for one turn: (part, name)."""
+    """A message of the view, and which skills stand in it: (part, name)."""
 
     message: Message
     seq: int
     one_turn: tuple[tuple[int, str], ...] = ()
+    """Until the person speaks again."""
+    attached: tuple[tuple[int, str], ...] = ()
+    """Until they are unloaded."""
 
 
 class Session:
@@ -84,17 +52,27 @@ class Session:
         self.header = Header("", "", "default")
         self.prompt: tuple[dict[str, Any], ...] = ()
         """The entries of the system prompt's ledger, with their texts, as last sent."""
+        self.made_for: dict[str, Any] = {}
+        """What the prompt was made for: as long as that is the same, so is the prompt."""
+        self.about = ""
+        """The first words of the person."""
         self.skills: dict[str, SkillUse] = {}
         self.totals = Totals()
         self.last_usage = Usage()
         self.warnings: list[str] = []
         self._lines: list[_Line] = []
+        self.called: dict[str, ToolCall] = {}
+        """Every call that was ever made, by its id."""
         self.began: set[str] = set()
         """Calls with an intent: without a result, their outcome is not known."""
         self._open: dict[str, ToolCall] = {}
         """Calls of the last reply that have no result yet."""
+        self._delivered: dict[str, list[str]] = {}
+        """Skill -> the calls whose results hold its text."""
         self._unloaded: dict[str, str] = {}
         """Call -> the skill that was unloaded, whose text it still holds."""
+        self._detached: set[str] = set()
+        """Skills that stood behind the summary and were unloaded."""
         self._one_turn = False
         """A skill is shown that goes with the next thing a person says."""
         self._view: list[Message] | None = None
@@ -109,62 +87,76 @@ class Session:
         self.header = header._replace(started=header.started or _now())
         await self._write("session", self.header._asdict())
 
-    async def set_prompt(self, ledger: Ledger) -> None:
+    async def set_prompt(self, ledger: Ledger, made_for: Mapping[str, Any]) -> None:
         """Written only when it changed: all that is before the conversation stays byte for byte the same."""
-        entries = tuple({**entry.to_json(), "text": entry.text} for entry in ledger.entries)
-        if entries != self.prompt:
-            self.prompt = entries
-            await self._write("prompt", {"entries": list(entries)})
+        entries = tuple({**entry.to_json(), "text": whole(entry.text)} for entry in ledger.entries)
+        if entries != self.prompt or made_for != self.made_for:
+            self.prompt, self.made_for = entries, dict(made_for)
+            await self._write("prompt", {"entries": list(entries), "made_for": self.made_for})
 
     async def add_user(self, parts: Iterable[Part], one_turn: Iterable[tuple[int, str]] = ()) -> None:
-        message = Message("user", tuple(parts))
+        message = Message("user", tuple(whole_part(part) for part in parts))
         shown = tuple(one_turn)
         body = {"message": message_to_json(message), "one_turn": [list(pair) for pair in shown]}
-        seq = await self._write("user", body)
-        self._add(_Line(message, seq, shown))
+        await self._write("user", body, lambda seq: self._apply_user(message, seq, shown))
 
     async def add_reply(
         self, message: Message, usage: Usage, cost: float | None, model: str, *, incomplete: str = ""
-    ) -> None:
+    ) -> Message:
+        """As it is kept: without half characters."""
+        kept = Message(message.role, tuple(whole_part(part) for part in message.parts))
         body = {
-            "message": message_to_json(message),
+            "message": message_to_json(kept),
             "usage": list(usage),
             "cost": cost,
-            "model": model,
+            "model": whole(model),
             "incomplete": incomplete,
         }
-        seq = await self._write("reply", body)
-        self._apply_reply(message, seq, usage, cost)
+        await self._write("reply", body, lambda seq: self._apply_reply(kept, seq, usage, cost, bool(incomplete)))
+        return kept
 
     async def begin(self, call: ToolCall) -> None:
         """Before an effect."""
-        await self._write("intent", {"call": call.id, "tool": call.name, "arguments": call.arguments})
-        self.began.add(call.id)
+        body = {"call": call.id, "tool": call.name, "arguments": call.arguments}
+        await self._write("intent", body, lambda _: self.began.add(call.id))
 
     async def finish(self, result: ToolResult, summary: str = "", cut: str = "") -> None:
-        body = {"result": part_to_json(result), "summary": summary, "cut": cut}
-        seq = await self._write("result", body)
-        self._apply_result(result, seq)
+        kept = whole_part(result)
+        body = {"result": part_to_json(kept), "summary": whole(summary), "cut": cut}
+        await self._write("result", body, lambda seq: self._apply_result(kept, seq))
 
     async def add_skill(self, use: SkillUse) -> None:
-        await self._write("skill", use._asdict())
-        self.skills[use.name] = use
-        self._unloaded.pop(use.call_id, None)
+        kept = use._replace(text=whole(use.text), arguments=whole(use.arguments))
+        await self._write("skill", kept._asdict(), lambda _: self._apply_skill(kept))
 
     async def drop_skill(self, name: str, reason: str) -> None:
-        await self._write("skill-dropped", {"name": name, "reason": reason})
-        self._apply_drop(name)
+        await self._write("skill-dropped", {"name": name, "reason": reason}, lambda _: self._apply_drop(name))
 
-    async def compacted(self, summary: str, keep_from: int, before: int, after: int) -> None:
-        body = {"summary": summary, "keep_from": keep_from, "before": before, "after": after}
-        await self._write("compacted", body)
-        self._apply_compaction(summary, keep_from)
+    async def compact(self, made: Compaction) -> None:
+        body = {
+            **made._asdict(),
+            "attached": [list(pair) for pair in made.attached],
+            "skills": [use._asdict() for use in made.skills],
+            "usage": list(made.usage),
+        }
+        await self._write("compacted", body, lambda _: self._apply_compaction(made))
 
     async def end(self, status: str, error: str = "") -> None:
-        await self._write("ended", {"status": status, "error": error, "turns": self.totals.turns})
+        """With what a listing needs, so that it need not read all."""
+        totals = self.totals
+        cost = None if totals.unpriced else totals.cost
+        body = {"status": status, "error": error, "turns": totals.turns, "cost": cost, "about": self.about}
+        await self._write("ended", body)
 
-    async def _write(self, kind: str, body: Mapping[str, Any]) -> int:
-        return await self.journal.write(self.stream, kind, dict(body))
+    async def _write(self, kind: str, body: Mapping[str, Any], apply: Callable[[int], None] | None = None) -> None:
+        """Written and applied, or neither, also when this is cancelled meanwhile."""
+
+        async def both() -> None:
+            seq = await self.journal.write(self.stream, kind, dict(body))
+            if apply is not None:
+                apply(seq)
+
+        await to_its_end(both())
 
     # What is sent
 
@@ -172,7 +164,7 @@ class Session:
         """The conversation as the next request carries it."""
         if self._view is None:
             mended = well_formed(self._shown(), frozenset(self.began))
-            self.warnings += mended.problems
+            self.warnings += [problem for problem in mended.problems if problem not in self.warnings]
             self._view = list(mended.messages)
         return tuple(self._view)
 
@@ -185,12 +177,15 @@ class Session:
         return tuple(self._open.values())
 
     def _shown(self) -> Iterator[Message]:
-        last_user = max((at for at, line in enumerate(self._lines) if _is_said(line.message)), default=-1)
+        last_user = max((at for at, line in enumerate(self._lines) if is_said(line.message)), default=-1)
         for at, line in enumerate(self._lines):
             parts = list(line.message.parts)
             for index, name in line.one_turn:
                 if at < last_user and index < len(parts):
                     parts[index] = Text(f"[The skill {name} was shown here for one turn.]")
+            for index, name in line.attached:
+                if name in self._detached and index < len(parts):
+                    parts[index] = Text(f"[The skill {name} was here and has been unloaded.]")
             for index, part in enumerate(parts):
                 if isinstance(part, ToolResult) and part.call_id in self._unloaded:
                     stub = Text(f"[The skill {self._unloaded[part.call_id]} was here and has been unloaded.]")
@@ -199,7 +194,7 @@ class Session:
 
     def _add(self, line: _Line) -> None:
         """Appended to the view where that is all there is to do, so that a turn costs the same in a long session."""
-        expires = self._one_turn and _is_said(line.message)
+        expires = self._one_turn and is_said(line.message)
         simple = self._view is not None and not self._open and not expires
         self._lines.append(line)
         self._one_turn = bool(line.one_turn) or (self._one_turn and not expires)
@@ -220,36 +215,48 @@ class Session:
                 known = {name: body[name] for name in Header._fields if name in body}
                 self.header = Header(**known)
             case "prompt":
-                self.prompt = tuple(body["entries"])
+                self.prompt, self.made_for = tuple(body["entries"]), dict(body.get("made_for", {}))
             case "user":
                 shown = tuple((int(index), str(name)) for index, name in body.get("one_turn", ()))
-                self._add(_Line(message_from_json(body["message"]), record.seq, shown))
+                self._apply_user(_read_message(body["message"]), record.seq, shown)
             case "reply":
-                usage = Usage(*body.get("usage", ()))
-                self._apply_reply(message_from_json(body["message"]), record.seq, usage, body.get("cost"))
+                message, usage = _read_message(body["message"]), Usage(*body.get("usage", ()))
+                self._apply_reply(message, record.seq, usage, body.get("cost"), bool(body.get("incomplete")))
             case "intent":
                 self.began.add(body["call"])
             case "result":
-                result = part_from_json(body["result"])
+                result = whole_part(part_from_json(body["result"]))
                 if isinstance(result, ToolResult):
                     self._apply_result(result, record.seq)
             case "skill":
-                use = SkillUse(**{name: body[name] for name in SkillUse._fields})
-                self.skills[use.name] = use
+                self._apply_skill(_read_use(body))
             case "skill-dropped":
                 self._apply_drop(body["name"])
             case "compacted":
-                self._apply_compaction(body["summary"], int(body["keep_from"]))
+                known = {name: body[name] for name in Compaction._fields if name in body}
+                known["attached"] = tuple((str(name), str(text)) for name, text in body.get("attached", ()))
+                known["skills"] = tuple(_read_use(use) for use in body.get("skills", ()))
+                known["usage"] = Usage(*body.get("usage", ()))
+                self._apply_compaction(Compaction(**known))
             case _:
                 pass  # of a kind that says nothing about the conversation
 
-    def _apply_reply(self, message: Message, seq: int, usage: Usage, cost: float | None) -> None:
+    def _apply_user(self, message: Message, seq: int, one_turn: tuple[tuple[int, str], ...]) -> None:
+        texts = [part.text for part in message.parts if isinstance(part, Text)]
+        self.about = self.about or " ".join((texts[-1] if texts else "").split())[:_LONGEST_ABOUT]
+        self._add(_Line(message, seq, one_turn))
+
+    def _apply_reply(self, message: Message, seq: int, usage: Usage, cost: float | None, incomplete: bool) -> None:
         self._open = {}
         self._add(_Line(message, seq))
         self._open = {call.id: call for call in message.calls}
+        self.called |= self._open
         self.last_usage = usage
+        self._count(0 if incomplete else 1, usage, cost)
+
+    def _count(self, turns: int, usage: Usage, cost: float | None) -> None:
         self.totals = Totals(
-            self.totals.turns + 1,
+            self.totals.turns + turns,
             self.totals.usage + usage,
             self.totals.cost + (cost or 0.0),
             self.totals.unpriced or cost is None,
@@ -278,19 +285,40 @@ class Session:
         self._view.append(Message("user", tuple(ordered)))
         return self._view
 
+    def _apply_skill(self, use: SkillUse) -> None:
+        self.skills[use.name] = use
+        if use.call_id:
+            self._delivered.setdefault(use.name, []).append(use.call_id)
+
     def _apply_drop(self, name: str) -> None:
-        use = self.skills.pop(name, None)
-        if use is not None and use.call_id:
-            self._unloaded[use.call_id] = name
+        self.skills.pop(name, None)
+        self._unloaded.update(dict.fromkeys(self._delivered.pop(name, ()), name))
+        self._detached.add(name)
         self._view = None
 
-    def _apply_compaction(self, summary: str, keep_from: int) -> None:
-        head = _Line(Message("user", (Text(summary),)), 0)
-        self._lines = [head, *(line for line in self._lines if line.seq >= keep_from)]
+    def _apply_compaction(self, made: Compaction) -> None:
+        texts = (made.summary, *(text for _, text in made.attached))
+        standing = tuple((at, name) for at, (name, _) in enumerate(made.attached, 1))
+        head = _Line(Message("user", tuple(Text(text) for text in texts)), 0, attached=standing)
+        kept = [line for line in self._lines if line.seq >= made.keep_from or line.seq == (made.keep_also or -1)]
+        self._lines = [head, *kept]
+        self.skills = {use.name: use for use in made.skills}
+        self._detached = set()
         self._view = None
+        self._count(0, made.usage, made.cost)
 
 
-def _is_said(message: Message) -> bool:
+def _read_message(value: object) -> Message:
+    """Raises for what is no message, down to the types of its texts."""
+    read = message_from_json(value)
+    return Message(read.role, tuple(whole_part(part) for part in read.parts))
+
+
+def _read_use(body: Mapping[str, Any]) -> SkillUse:
+    return SkillUse(**{name: body[name] for name in SkillUse._fields})
+
+
+def is_said(message: Message) -> bool:
     """A person's message, not a tool's result."""
     return message.role == "user" and not message.results
 
@@ -303,26 +331,26 @@ def resume(journal: Journal, session_id: str) -> Session:
         for record in _records(journal, session.stream):
             session.apply(record)
             found += 1
-    except (KitbagError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+    except (KitbagError, KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
         if not found and isinstance(error, StoreError):
             raise
         what = f"record {found + 1} of session {session_id} is damaged; what follows it is left out, and kept"
         session.warnings.append(what)
         found += 1
     if not found:
-        raise NotFoundError(f"there is no session {session_id!r}", "`kitbag sessions` lists them")
+        raise NotFoundError(f"there is no session {session_id!r}", "`kitbag sessions list` shows them")
     session.messages()
     return session
 
 
 def _records(journal: Journal, stream: str, until: int = 0) -> Iterator[Record]:
-    """Of a fork, first those of the session that it was forked from."""
+    """Of a fork, first those of the session that it was forked from, which is older than all of its own."""
     for record in journal.read(stream):
         if until and record.seq > until:
             return
         origin = record.body.get("forked_from") if record.kind == "session" else ""
         if origin:
-            yield from _records(journal, PREFIX + origin, int(record.body["forked_at"]))
+            yield from _records(journal, PREFIX + origin, min(int(record.body["forked_at"]), record.seq - 1))
         yield record
 
 

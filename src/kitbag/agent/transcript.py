@@ -5,9 +5,11 @@ has exactly one result for each call, in the message right after it; what does n
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from kitbag.messages import Message, Part, Text, ToolCall, ToolResult
+from kitbag.messages import Image, Message, Part, Text, Thinking, ToolCall, ToolResult
+
+P = TypeVar("P", bound=Part)
 
 NEVER_RUN = "Not run: the session was interrupted before this call began."
 UNKNOWN_OUTCOME = (
@@ -109,3 +111,30 @@ def _settle(mended: list[Message], waiting: dict[str, ToolCall], began: frozense
     if waiting:
         mended.append(Message("user", tuple(_missing(call, began, problems) for call in waiting.values())))
         waiting.clear()
+
+
+def whole(text: str) -> str:
+    """Without half characters (lone surrogates), which no provider takes. Raises AttributeError for what is no text."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "backslashreplace").decode()
+    return text
+
+
+def whole_part(part: P) -> P:
+    match part:
+        case Text(text):
+            made: Part = Text(whole(text))
+        case Thinking():
+            made = Thinking(*map(whole, part))
+        case Image():
+            made = Image(*map(whole, part))
+        case ToolCall():
+            texts = {"id": whole(part.id), "name": whole(part.name), "raw": whole(part.raw)}
+            made = part._replace(**texts, arguments=dict(part.arguments))
+        case ToolResult():
+            made = part._replace(call_id=whole(part.call_id), content=tuple(map(whole_part, part.content)))
+    return made if made != part else part  # pyright: ignore[reportReturnType] - of the same kind as it was

@@ -31,6 +31,10 @@ _CHAT_HOOKS: Final = {
     "api.telegram.org": "/bot",
 }
 _INSTALLERS: Final = frozenset(words("addresses.installers"))
+_INSTALLER_PATHS: Final = (
+    "https://raw.githubusercontent.com/Homebrew/install/",
+    "https://raw.githubusercontent.com/nvm-sh/nvm/",
+)
 _IMITATED: Final = words("addresses.imitated")
 
 
@@ -81,8 +85,15 @@ def hosts_in(text: str) -> tuple[str, ...]:
     return tuple(address.host for address in find_addresses(text)[0])
 
 
-def is_known_installer(host: str) -> bool:
-    return host in _INSTALLERS
+def only_known_installers(text: str) -> bool:
+    """Every address in it is the installer of a well-known project."""
+    found, _ = find_addresses(text)
+    return bool(found) and all(
+        address.url.startswith("https://")
+        and not address.user
+        and (address.host in _INSTALLERS or address.url.startswith(_INSTALLER_PATHS))
+        for address in found
+    )
 
 
 def is_local(host: str) -> bool:
@@ -100,6 +111,8 @@ def is_local(host: str) -> bool:
     )
 
 
+_EVERYBODYS: Final = frozenset(("1.2.3.4", "1.1.1.1", "8.8.8.8", "8.8.4.4", "9.9.9.9", "255.255.255.255"))
+"""Name servers that everybody uses, and the address that stands for any."""
 _DOCUMENTATION: Final = tuple(
     ipaddress.ip_network(net) for net in ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32")
 )
@@ -151,7 +164,9 @@ def _judge(address: Address) -> tuple[str, Severity, str]:
             and not (host == known or host.endswith(f".{known}"))
             and _starts_part(host, known)
         ):
-            return "deceptive-url", "high", f"looks like {known}"
+            after = host[host.find(known) + len(known) + 1 :]
+            if len(after) != 2:  # google.com.au
+                return "deceptive-url", "high", f"looks like {known}"
     return "", "info", ""
 
 
@@ -169,6 +184,6 @@ def _number(host: str) -> tuple[str, Severity, str] | None:
         return None
     if host == "169.254.169.254" or host == "fd00:ec2::254":
         return "address-url", "high", "the metadata service of a cloud, which hands out credentials"
-    if is_local(host):
+    if is_local(host) or host in _EVERYBODYS:
         return "", "info", ""
     return "address-url", "high", str(address)

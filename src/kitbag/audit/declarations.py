@@ -11,6 +11,7 @@ from kitbag.audit.contents import Content
 from kitbag.audit.expressions import expression, words
 from kitbag.audit.file_checks import Remark
 from kitbag.audit.model import Item, Severity
+from kitbag.audit.shell_checks import loose_package
 from kitbag.library.agent_document import Document, read_document
 from kitbag.library.modes import normalise_mode
 from kitbag.library.plugin_manifest import as_list, as_map
@@ -43,6 +44,9 @@ class Declared(NamedTuple):
     """`name: command or address`."""
     remarks: tuple[tuple[int, Remark], ...]
     """With the line of the main file that each is about."""
+    prompt: str = ""
+    """The instructions of a file that is no Markdown, and the line they begin on."""
+    prompt_line: int = 0
 
 
 NOTHING: Final = Declared("", "", ToolAccess("inherit"), (), "", (), (), ())
@@ -67,7 +71,8 @@ def declared_by(item: Item) -> Declared:
     if every_command and tools.key and item.kind in ("skill", "command"):
         remarks.append((document.line(tools.key), Remark("broad-tools", None, _shown(tools.value))))
     name = document.take("name").value
-    written = tuple(dict.fromkeys((*access.specifiers, *access.names, *access.unknown))) if tools.key else ()
+    plain = [name for name in access.names if not any(rule.startswith(f"{name}(") for rule in access.specifiers)]
+    written = tuple(dict.fromkeys((*plain, *access.specifiers, *access.unknown))) if tools.key else ()
     return Declared(
         one_line(name) if isinstance(name, str) else "",
         one_line(as_text(document.take("description").value or ""))[:2000],
@@ -77,7 +82,15 @@ def declared_by(item: Item) -> Declared:
         hooks,
         servers,
         tuple(remarks),
+        *_prompt(document),
     )
+
+
+def _prompt(document: Document) -> tuple[str, int]:
+    if not document.is_data:
+        return "", 0
+    found = document.take("prompt")
+    return (found.value, document.line(found.key)) if isinstance(found.value, str) else ("", 0)
 
 
 def _limits_bash(access: ToolAccess) -> bool:
@@ -207,10 +220,10 @@ def read_settings(content: Content) -> Settings | None:
         return Settings((), (), ((0, Remark("not-read", "low", content.name, "not JSON")),))
     remarks: list[tuple[int, Remark]] = []
 
-    def note(key: str, rule: str, severity: Severity | None, excerpt: str) -> None:
+    def note(key: str, rule: str, severity: Severity | None, excerpt: str, more: str = "") -> None:
         at = content.text.find(f'"{key}"') if content.text else -1
         line = content.text.count("\n", 0, at) + 1 if content.text and at >= 0 else 0
-        remarks.append((line, Remark(rule, severity, excerpt[:400])))
+        remarks.append((line, Remark(rule, severity, excerpt[:400], more)))
 
     hooks: tuple[str, ...] = ()
     declared = fields.get("hooks")
@@ -222,6 +235,9 @@ def read_settings(content: Content) -> Settings | None:
         if as_map(fields.get(key)):
             servers += _named_servers(fields[key])
             note(key, "declared-servers", None, f"{key}: {'; '.join(servers)}")
+    for server in servers:
+        if loose := loose_package(server):
+            note(server.partition(": ")[0], "unpinned-install", "medium", server, f"no version: {loose}")
     for key, severity, excerpt in _risky(fields):
         note(key, "risky-settings", severity, excerpt)
     return Settings(hooks, servers, tuple(remarks))

@@ -24,11 +24,12 @@ from kitbag.audit.suppressions import find_suppressions, suppress
 from kitbag.audit.warnings_in import tells_to_act
 from kitbag.library.fingerprint import acting_part
 from kitbag.text.hidden import for_terminal, one_line
+from kitbag.text.reference_syntax import find_tokens
 
 TEXT_BUDGET: Final = 200 << 20
 """Bytes of text that one audit looks at."""
 _MOST_OF_A_RULE: Final = 20
-_MOST_HITS: Final = 1000
+_MOST_HITS: Final = 600
 _FIXTURES = re.compile(r"(?:^|/)(?:tests?|__tests__|fixtures?|testdata|test-data|samples?|corpus)/", re.IGNORECASE)
 _ABOUT_SECURITY = expression("examine.about_security")
 _WORD = re.compile(r"[\w.-]+")
@@ -78,6 +79,8 @@ class _Examination:
         self.findings: list[Finding] = []
         self.files: list[FileRecord] = []
         self.unread: list[Unread] = list(item.unread)
+        self.partly: list[Unread] = []
+        """Files that a finding of their own speaks of."""
         self.signs: list[exfiltration.Sign] = []
         self.lines: dict[str, list[tuple[int, str, int]]] = {}
         self.named: dict[str, set[str]] = {}
@@ -90,10 +93,16 @@ class _Examination:
             self._remarks(entry.relative, 0, check_entry(entry, self.item.folder, self.root))
             if entry.kind == "link":
                 self.collector.add_link(entry)
+                if entry.relative == self.item.main:
+                    self.unread.append(Unread(self._place(entry.relative), "a link, which is not followed"))
             elif entry.kind == "file":
                 self._file(entry)
         for line, remark in self.declared.remarks:
             self._remarks(self.item.main, line, [remark])
+        if self.declared.prompt:
+            # A block in YAML begins on the line after its key; in TOML and JSON the line is as good as can be told.
+            tokens = find_tokens(self.declared.prompt).tokens
+            self.collector.add_tokens(self.item.main, tokens, self.declared.prompt_line)
         self.collector.hooks += self.declared.hooks
         self.collector.servers += self.declared.servers
         self._together()
@@ -106,7 +115,9 @@ class _Examination:
         manifest = self.collector.finish(self._tools(), self.declared.mode)
         self._remarks(self.item.main, 1, undeclared(self.declared, manifest, self.item, self._sends()))
         findings = with_fingerprints(self._settled(), self.item.path)
-        return Examined(self.item, self.declared, manifest, tuple(self.files), tuple(findings), tuple(self.unread))
+        return Examined(
+            self.item, self.declared, manifest, tuple(self.files), tuple(findings), (*self.unread, *self.partly)
+        )
 
     def _tools(self) -> tuple[str, ...] | None:
         return None if self.declared.access.mode == "inherit" else self.declared.tools
@@ -130,7 +141,9 @@ class _Examination:
 
     def _file(self, entry: Entry) -> None:
         content = read(entry)
-        self._remarks(entry.relative, 0, check_content(content))
+        remarks = check_content(content)
+        self._remarks(entry.relative, 0, remarks)
+        self.partly += [Unread(self._place(entry.relative), r.note) for r in remarks if r.rule == "not-read"]
         self.collector.add_content(content)
         acts = entry.executable or content.text is None or _acts(content)
         self.files.append(FileRecord(entry.relative, content.sha256, content.size, entry.executable, acts))
@@ -179,6 +192,7 @@ class _Examination:
             hits = hits[:_MOST_HITS]
         hits += (
             hidden_checks.comments(source)
+            + hidden_checks.mixed_words(source)
             + exfiltration.told_to_send(source)
             + exfiltration.stranger_hits(source, addresses)
         )
@@ -250,7 +264,11 @@ class _Examination:
         """Fixtures that nothing leads to are milder; of one rule in one file only so many are listed."""
         counts: dict[tuple[str, str], int] = {}
         kept: list[Finding] = []
-        for finding in sorted(self.findings, key=order):
+        # What two detectors say of one line is said once.
+        distinct = {
+            (f.rule, f.file, f.line, f.note or f.excerpt): f for f in sorted(self.findings, key=order, reverse=True)
+        }
+        for finding in sorted(distinct.values(), key=order):
             key = (finding.rule, finding.file)
             counts[key] = counts.get(key, 0) + 1
             if counts[key] <= _MOST_OF_A_RULE:

@@ -15,8 +15,6 @@ from kitbag.audit.warnings_in import is_warned_of
 
 Strength = Literal["strong", "weak"]
 MOST: Final = 100
-_NEAR: Final = 400
-
 _STRONG = expression("exfiltration.strong")
 _STRONG_WORDS: Final = words("exfiltration.strong_words")
 _WEAK = expression("exfiltration.weak")
@@ -33,9 +31,12 @@ _NAMED_SECRET = re.compile(
     f"{_STRONG.pattern}|{_WEAK.pattern}|\\benvironment variables\\b|\\bapi keys?\\b", re.IGNORECASE
 )
 _NAMED_WORDS: Final = (*_STRONG_WORDS, *_WEAK_WORDS, "environment variables", "api key")
+_TOOLS: Final = {"gh": "GITHUB_TOKEN", "gcloud": "GOOGLE_APPLICATION"}
+"""Programs that print a token, and the variable that would hold it."""
 _PROVIDERS: Final = table("exfiltration.providers")
 
 
+_PROVIDER_WORDS: Final = (*(prefix.lower() for prefix in _PROVIDERS), "auth token", "auth print")
 _SECRETS: Final[tuple[tuple["re.Pattern[str]", tuple[str, ...], Strength], ...]] = (
     (_STRONG, _STRONG_WORDS, "strong"),
     (_WEAK, _WEAK_WORDS, "weak"),
@@ -50,6 +51,7 @@ class Sign(NamedTuple):
     strength: Strength
     file: str
     start: int
+    line: int
     block: int
     """What lies in one fence, command or script has one number."""
     runs: bool
@@ -84,7 +86,11 @@ def _sign(source: Source, kind: Literal["secret", "send"], strength: Strength, s
     region = source.region_at(start)
     block = region.start if region is not None else -1
     runs = role in ("command", "script", "config")
-    return [Sign(kind, strength, source.content.entry.relative, start, block, runs, text.strip()[:80])]
+    return [
+        Sign(
+            kind, strength, source.content.entry.relative, start, source.line_at(start), block, runs, text.strip()[:80]
+        )
+    ]
 
 
 def is_secret(path: str) -> bool:
@@ -112,7 +118,7 @@ def pairs(found: list[Sign]) -> list[Pair]:
 def _best(secret: Sign, sends: list[Sign]) -> Pair | None:
     together = [send for send in sends if send.file == secret.file and send.block == secret.block]
     if secret.strength == "weak":
-        near = [send for send in together if abs(send.start - secret.start) < _NEAR]
+        near = [send for send in together if send.line == secret.line]
         return Pair(secret, near[0], "medium") if near else None
     if together:
         return Pair(secret, min(together, key=lambda send: abs(send.start - secret.start)), "high")
@@ -141,15 +147,13 @@ def told_to_send(source: Source) -> list[Hit]:
 def stranger_hits(source: Source, addresses: list[Address]) -> list[Hit]:
     """A provider's credential in a command, or a script, whose only hosts are not the provider's."""
     hits: list[Hit] = []
-    lower = source.lower
-    if not addresses or not any(prefix.lower() in lower for prefix in _PROVIDERS):
+    if not addresses or not any(source.has(word) for word in _PROVIDER_WORDS):
         return hits
     outside = [address.host for address in addresses if not is_local(address.host)]
     sends = len(Places(source, _SEND, _SEND_WORDS).found) > 0
-    for start, end, match in Places(source, _ENV_SECRET, tuple(prefix.lower() for prefix in _PROVIDERS)).found[
-        : 5 * MOST
-    ]:
-        name = match["shell"] or match["python"] or match["get"] or match["node"]
+    for start, end, match in Places(source, _ENV_SECRET, _PROVIDER_WORDS).found[: 5 * MOST]:
+        tool = match["tool"]
+        name = match["shell"] or match["python"] or match["get"] or match["node"] or _TOOLS[tool.split()[0]]
         owners = next((hosts for prefix, hosts in _PROVIDERS.items() if name.startswith(prefix)), None)
         if owners is None:
             continue

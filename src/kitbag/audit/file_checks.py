@@ -9,7 +9,6 @@ from typing import NamedTuple
 from kitbag.audit.contents import HASH_LIMIT, Content
 from kitbag.audit.file_types import (
     DOCUMENTS,
-    INERT_BINARY,
     PICKLES,
     PROGRAMS,
     expected_magic,
@@ -64,7 +63,7 @@ def _link(entry: Entry, folder: str, root: str) -> list[Remark]:
     in_root = real == root or real.startswith(root.rstrip("/") + "/")
     if in_root and not os.path.isabs(written):
         # One skill linked from several tools' folders; the target is audited at its own place.
-        return [Remark("link-outside", "low", shown, "to another place of the same repository")]
+        return [Remark("link-outside", "low", shown, "to another place of the same repository; not followed")]
     return [Remark("link-outside", None, shown, "" if os.path.exists(entry.path) else "it leads nowhere here")]
 
 
@@ -132,7 +131,3 @@ def _has_tail(data: bytes) -> bool:
 
 def is_binary(content: Content) -> bool:
     return content.text is None and content.size > 0 and not content.problem
-
-
-def is_inert(content: Content) -> bool:
-    return content.magic in INERT_BINARY

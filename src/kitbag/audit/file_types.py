@@ -63,7 +63,6 @@ _EXPECTED: Final[dict[str, frozenset[str]]] = {
     **dict.fromkeys(("mp3", "ogg", "flac", "wav"), frozenset(("sound",))),
     **dict.fromkeys(("mp4", "mov", "webm", "mkv"), frozenset(("film",))),
 }
-INERT_BINARY: Final = frozenset(("picture", "PDF", "font", "sound", "film", "database"))
 DOCUMENTS: Final = frozenset(words("file_types.documents"))
 PICKLES: Final = frozenset(words("file_types.pickles"))
 """Formats that run code when they are loaded."""

@@ -9,7 +9,7 @@ from typing import Final
 from kitbag.audit.expressions import expression
 from kitbag.audit.model import Severity
 from kitbag.audit.patterns import Hit, Scan
-from kitbag.audit.regions import Source
+from kitbag.audit.regions import MIXED_WORD, Source
 from kitbag.text.hidden import code_points, find_hidden
 
 _MOST_LINES: Final = 25
@@ -88,6 +88,18 @@ def _one(row: str, at: int, point: int, beside: bool) -> Severity:
 
 def _is_word(char: str) -> bool:
     return char.isascii() and (char.isalnum() or char in "_-$./")
+
+
+def mixed_words(source: Source) -> list[Hit]:
+    hits: list[Hit] = []
+    if source.text.isascii():
+        return hits
+    for match in MIXED_WORD.finditer(source.text):
+        if len(hits) >= _MOST_LINES:
+            break
+        points = code_points([(0, ord(char)) for char in match[0] if not char.isascii()])
+        hits.append(Hit("look-alike-letters", match.start(), match.end(), None, None, points, True))
+    return hits
 
 
 def comments(source: Source) -> list[Hit]:

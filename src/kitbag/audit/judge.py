@@ -6,9 +6,10 @@ Milder where a text only warns of the thing, quotes it, or where code merely hol
 import re
 from typing import Final, Literal, NamedTuple
 
+from kitbag.audit.addresses import only_known_installers
 from kitbag.audit.expressions import expression, words
 from kitbag.audit.model import EXCERPT, Confidence, Finding, Severity, at_most
-from kitbag.audit.patterns import Hit
+from kitbag.audit.patterns import Hit, command_window
 from kitbag.audit.printed import is_printed
 from kitbag.audit.regions import Source, Spot
 from kitbag.audit.rules import rules
@@ -27,9 +28,8 @@ _NEGATED = re.compile(
     re.IGNORECASE,
 )
 _STARTS_NEGATED = re.compile(r"do\s+not|don|never|must|avoid|refrain|no\s", re.IGNORECASE)
-_RUNS_ITSELF = re.compile(r"\b(?:exec|eval)\s*\(|dup2|pty\.spawn|rmtree|b64decode|_0x")
+_RUNS_ITSELF = re.compile(r"\b(?:exec|eval)\s*\(|new\s+Function|\batob\(|vm\.run|dup2|pty\.spawn|rmtree|b64decode|_0x")
 _QUOTED = re.compile(r"[\"'`“‘«][^\"'`“”‘’«»\n]{0,40}$")
-_WRITTEN_ROLES: Final = ("prose", "inline", "table", "head")
 
 
 class Judged(NamedTuple):
@@ -79,6 +79,8 @@ def _milder(source: Source, hit: Hit, spot: Spot, column: int) -> _Milder:
             return ("low" if is_warned_of(spot, column) else "medium"), "quoted"
     if is_warned_of(spot, column):
         return "low", "spoken of as something bad"
+    if hit.rule == "pipe-to-shell" and only_known_installers(command_window(source, hit.start)[1]):
+        return "medium", "the installer of a well-known project; what it runs can still change at any time"
     if hit.rule in _SHELL_RULES and spot.language == "shell" and is_printed(source, hit.start):
         return "low", "printed or searched for, not run"
     if (
@@ -135,7 +137,3 @@ def excerpt_of(row: str, column: int) -> str:
     if len(shown) > EXCERPT:
         shown = shown[: EXCERPT - 1] + "…"
     return ("…" if start else "") + shown
-
-
-def is_written(spot: Spot) -> bool:
-    return spot.role in _WRITTEN_ROLES

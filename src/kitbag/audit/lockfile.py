@@ -44,11 +44,8 @@ def capabilities(manifest: Manifest) -> Capabilities:
 
 
 def document(report: Report) -> dict[str, object]:
-    return {
-        "version": VERSION,
-        "items": [_item(one) for one in report.examined],
-        "not_read": [unread._asdict() for unread in report.unread],
-    }
+    """Nothing of what lies around the items: caches and packages are another on each machine."""
+    return {"version": VERSION, "items": [_item(one) for one in report.examined]}
 
 
 def _item(one: Examined) -> dict[str, object]:

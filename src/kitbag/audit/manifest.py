@@ -16,6 +16,7 @@ from kitbag.audit.model import Entry, Item
 from kitbag.audit.regions import MOST_TOKENS, Source
 from kitbag.library.tool_aliases import CANONICAL
 from kitbag.permissions.shell_analysis import analyse
+from kitbag.text.reference_syntax import Token
 
 _MOST: Final = 2000
 _MOST_ANALYSED: Final = 40
@@ -162,14 +163,7 @@ class Collector:
         file = source.content.entry.relative
         if len(source.tokens) > MOST_TOKENS:
             self.cut.append(file)
-        for token in source.tokens[:MOST_TOKENS]:
-            if token.kind == "command":
-                self.commands.append(Command(file, token.line, token.value.strip("\n")))
-                self._add_programs(token.value)
-            elif token.kind == "environment":
-                self.environment.add(token.value)
-            elif token.kind == "file":
-                self._add_reference(file, token.line, token.value, token.sure)
+        self.add_tokens(file, source.tokens, 0)
         for address in addresses:
             self.hosts.add(address.host)
             if len(self.urls) < _MOST:
@@ -186,6 +180,18 @@ class Collector:
         if source.content.kind == "markdown":
             for match in _MENTIONED.finditer(source.text):
                 self.mentioned.add(match["code"] or match["tool"] or match["server"])
+
+    def add_tokens(self, file: str, tokens: list[Token], above: int) -> None:
+        """`above`: lines of the file that stand before the text they were found in."""
+        for token in tokens[:MOST_TOKENS]:
+            line = token.line + above
+            if token.kind == "command":
+                self.commands.append(Command(file, line, token.value.strip("\n")))
+                self._add_programs(token.value)
+            elif token.kind == "environment":
+                self.environment.add(token.value)
+            elif token.kind == "file":
+                self._add_reference(file, line, token.value, token.sure)
 
     def _add_programs(self, command: str) -> None:
         """As the permissions see it: through wrappers, substitutions and disguises."""

@@ -8,13 +8,13 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from kitbag.audit.model import Confidence, Severity
-from kitbag.audit.regions import WRITTEN, Source
+from kitbag.audit.model import Confidence, Severity, at_most
+from kitbag.audit.regions import EXAMPLES, WRITTEN, Role, Source
 from kitbag.audit.rules import Pattern, patterns
 from kitbag.library.names import skeleton
 from kitbag.text.hidden import remove_hidden
 
-EXAMINED: Final = 80_000
+EXAMINED: Final = 60_000
 """Characters that one pattern looks at in one file; an honest file has far less."""
 LONGEST: Final = 2000
 _CONTINUED = re.compile(r"(?:\\|\||&&)[ \t]*\n")
@@ -66,8 +66,10 @@ def _search(source: Source, pattern: Pattern, words: list[str], hits: list[Hit])
             return False
         # A hit at the end of a window may need what follows it: the next window begins in this one's last line.
         for start, end in _matches(pattern.regex, window, written):
-            if _belongs(source, pattern.where, begin + start):
-                hits.append(Hit(pattern.rule, begin + start, begin + end, pattern.severity, pattern.confidence))
+            role, language = source.role_at(begin + start)
+            if _belongs(role, language, pattern.where):
+                severity = at_most(pattern.severity, pattern.example) if role in EXAMPLES else pattern.severity
+                hits.append(Hit(pattern.rule, begin + start, begin + end, severity, pattern.confidence))
         if written:
             newline = source.text.find("\n", offset, after)
             after = newline if newline >= 0 else after
@@ -158,6 +160,8 @@ def command_window(source: Source, offset: int) -> tuple[int, str]:
         end = newline if newline >= 0 else min(len(text), end + 1 + LONGEST)
     for _ in range(4):
         above = text[max(0, begin - 4) : begin]
+        if text.startswith("|", text.rfind("\n", max(0, begin - LONGEST), max(begin - 1, 0)) + 1):
+            break
         if begin <= 0 or end - begin > LONGEST or not _CONTINUED.search(above):
             break
         begin = text.rfind("\n", max(0, begin - LONGEST), begin - 1) + 1
@@ -180,10 +184,9 @@ def text_window(source: Source, offset: int) -> tuple[int, str]:
     return begin, window.replace("**", "  ").replace("__", "  ")
 
 
-def _belongs(source: Source, where: str, offset: int) -> bool:
+def _belongs(role: Role, language: str, where: str) -> bool:
     if where == "any":
         return True
-    role, language = source.role_at(offset)
     if where == "prose":
         return role in ("prose", "comment", "table")
     if where == "text":

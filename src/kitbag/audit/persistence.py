@@ -17,18 +17,21 @@ class _Target(NamedTuple):
     rule: str
     words: tuple[str, ...]
     regex: "re.Pattern[str]"
-    strong: bool = False
+    strong: bool
     """Nothing honest writes there as a rule."""
+    example: Severity
+    """The most that it is in an example."""
 
 
-def _target(rule: str, name: str, strong: bool = False) -> _Target:
-    return _Target(rule, words(f"persistence.{name}"), expression(f"persistence.{name}"), strong)
+def _target(rule: str, name: str, strong: bool = False, example: Severity = "high") -> _Target:
+    return _Target(rule, words(f"persistence.{name}"), expression(f"persistence.{name}"), strong, example)
 
 
 _TARGETS: Final = (
     _target("startup-write", "startup_files"),
     _target("startup-write", "start_places", strong=True),
-    _target("git-hook-write", "git_hooks"),
+    _target("startup-write", "services", example="medium"),
+    _target("git-hook-write", "git_hooks", example="medium"),
     _target("agent-config-write", "agent_settings"),
     _target("agent-memory-write", "agent_memory"),
 )
@@ -117,6 +120,4 @@ def _severity(target: _Target, role: Role, how: str, window: str) -> Severity | 
         and not _NOT_ORDINARY.search(window)
     ):
         return "medium" if runs else "low"
-    if target.rule == "git-hook-write":
-        return "high" if runs else "medium"
-    return "high"
+    return "high" if runs else target.example

@@ -5,17 +5,20 @@ matter. Linear in the text. Used by every detector; uses text.frontmatter and te
 """
 
 import bisect
+import itertools
 import re
 from typing import Final, Literal, NamedTuple
 
 from kitbag.audit.contents import Content
 from kitbag.audit.expressions import words
+from kitbag.library.names import skeleton
 from kitbag.text.frontmatter import split
 from kitbag.text.reference_syntax import Token, find_tokens
 
 Role = Literal["command", "script", "remark", "shell", "code", "inline", "prose", "table", "comment", "head", "config"]
 RUNS: Final[frozenset[Role]] = frozenset(("command", "script"))
 """Runs without a model's doing, or when it does what it was told."""
+EXAMPLES: Final[frozenset[Role]] = frozenset(("shell", "code", "inline"))
 WRITTEN: Final[frozenset[Role]] = frozenset(("prose", "table", "comment", "head", "inline", "remark"))
 
 _FENCE = re.compile(
@@ -26,9 +29,15 @@ _CLOSING: Final = {
 }
 _HEADING = re.compile(r"^[ \t>]{0,9}#{1,6}[ \t]+([^\n]{0,300})", re.MULTILINE)
 _SHELLS: Final = frozenset(words("regions.shells"))
+_CYRILLIC: Final = "аеорсухіјѕһԁԛԝкмтАВЕКМНОРСТУХІЈЅ"
+MIXED_WORD = re.compile(
+    rf"[A-Za-z][{_CYRILLIC}][A-Za-z]|\b[{_CYRILLIC}]{{1,2}}[A-Za-z]{{2}}|[A-Za-z]{{2}}[{_CYRILLIC}]{{1,2}}\b"
+)
+_LOOK_ALIKES: Final = str.maketrans({letter: skeleton(letter) for letter in _CYRILLIC})
 _TICKS = re.compile(r"`+")
 _REMARK = re.compile(r"[ \t]*(?:#(?!!)|//|--(?!\S)|/?\*|;|<!--|::|@?rem\b|\"\"\"|''')", re.IGNORECASE)
 MOST_TOKENS: Final = 2000
+_MOST_HEADINGS: Final = 20_000
 _LINE_LIMIT: Final = 2000
 _BACK: Final = 3000
 
@@ -56,12 +65,25 @@ class Spot(NamedTuple):
 class Source:
     """A text and its regions."""
 
-    __slots__ = ("_starts", "_words", "body_start", "content", "head", "lower", "regions", "text", "tokens")
+    __slots__ = (
+        "_headings",
+        "_starts",
+        "_words",
+        "body_start",
+        "content",
+        "head",
+        "lower",
+        "regions",
+        "text",
+        "tokens",
+    )
 
     def __init__(self, content: Content, text: str) -> None:
         self.content = content
         self.text = text
         self.lower = text.lower() if len(text.lower()) == len(text) else text
+        if not text.isascii() and MIXED_WORD.search(text):
+            self.lower = self.lower.translate(_LOOK_ALIKES)
         self.tokens: list[Token] = []
         self.head = ""
         self.body_start = 0
@@ -70,6 +92,7 @@ class Source:
             self._read_markdown()
         self._starts = [region.start for region in self.regions]
         self._words: dict[str, bool] = {}
+        self._headings: list[tuple[int, str]] | None = None
 
     @property
     def language(self) -> str:
@@ -186,8 +209,11 @@ class Source:
 
     def _heading(self, top: int) -> str:
         """The two headings above, closest last."""
-        above = _HEADING.findall(self.text, max(0, top - 8 * _BACK), top)
-        return " / ".join(above[-2:])
+        if self._headings is None:
+            found = itertools.islice(_HEADING.finditer(self.text), _MOST_HEADINGS)
+            self._headings = [(match.start(), match[1]) for match in found]
+        at = bisect.bisect_left(self._headings, (top, ""))
+        return " / ".join(text for _, text in self._headings[max(0, at - 2) : at])
 
 
 def _in_code(row: str, column: int) -> bool:

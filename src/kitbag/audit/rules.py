@@ -36,6 +36,8 @@ class Pattern(NamedTuple):
     where: str
     severity: Severity
     confidence: Confidence
+    example: Severity
+    """The most that it is in an example, which nobody may ever run."""
 
 
 @functools.cache
@@ -63,6 +65,7 @@ def patterns() -> tuple[Pattern, ...]:
                     str(pattern["where"]),
                     cast("Severity", pattern.get("severity", raw["severity"])),
                     cast("Confidence", pattern.get("confidence", raw["confidence"])),
+                    cast("Severity", pattern.get("example", "high")),
                 )
             )
     return tuple(found)

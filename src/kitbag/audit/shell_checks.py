@@ -7,7 +7,6 @@ import itertools
 import re
 from typing import Final
 
-from kitbag.audit.addresses import hosts_in, is_known_installer
 from kitbag.audit.expressions import expression, words
 from kitbag.audit.patterns import EXAMINED, Hit, Places, Scan, command_window, undisguised
 from kitbag.audit.regions import WRITTEN, Source
@@ -20,6 +19,8 @@ _DECODE = expression("shell_checks.decode")
 _DRAINED = re.compile(r"\$\(\s*cat|\bstdin\b|/dev/stdin|\{\}")
 _SOMEWHERE = re.compile(r"://|\$[\w({]|\w\.\w{2,}/|\w\.(?:sh|py|com|io|dev|org|net|invalid|test)\b")
 _NAMED_FILE = re.compile(r"\s*(?:-[\w-]+\s+)*[\w./~$\"'-]*\w\.\w+")
+_ROW = re.compile(r"[^\n]+")
+_DISGUISES: Final = ("''", '""', "\\s", "\\b", "\\c", "\\w")
 _SEPARATOR = re.compile(r";|&&|\|\|")
 
 
@@ -36,25 +37,26 @@ def pipelines(source: Source) -> Scan:
         examined += len(window) + 64
         if examined > EXAMINED:
             return Scan(hits, ["pipe-to-shell"])
-        left = _left(undisguised(window[: sink.start() - begin]))
-        fetch, decode = _FETCH.search(left), _DECODE.search(left)
-        if fetch is None and decode is None:
-            continue
-        rule = "decode-to-shell" if decode else "pipe-to-shell"
-        hits.append(_hit(source, rule, sink, left, fetch is not None))
-    return Scan(hits, [])
+        hits += _hit(source, sink.start(), sink.end(), _left(window[: sink.start() - begin]))
+    disguised = Places(source, _ROW, _DISGUISES)
+    for start, end, row in disguised.found:
+        plain = undisguised(row[0])
+        if plain != row[0] and (sink := _SINK.search(plain)) is not None and _reads_code(sink):
+            hits += _hit(source, start, end, _left(plain[: sink.start()]))
+    return Scan(hits, ["pipe-to-shell"] if disguised.exhausted else [])
 
 
-def _hit(source: Source, rule: str, sink: "re.Match[str]", left: str, fetches: bool) -> Hit:
-    role, _ = source.role_at(sink.start())
+def _hit(source: Source, start: int, end: int, left: str) -> list[Hit]:
+    plain = undisguised(left)
+    decodes = _DECODE.search(left) or _DECODE.search(plain)
+    if not decodes and not _FETCH.search(plain):
+        return []
+    rule = "decode-to-shell" if decodes else "pipe-to-shell"
+    role, _ = source.role_at(start)
     if role in WRITTEN and not _SOMEWHERE.search(left) and rule == "pipe-to-shell":
         note = "named, without an address that it would fetch"
-        return Hit(rule, sink.start(), sink.end(), "low", "low", note, settled=True)
-    hosts = hosts_in(left)
-    if rule == "pipe-to-shell" and fetches and hosts and all(is_known_installer(host) for host in hosts):
-        note = "the installer of a well-known project; what it runs can still change at any time"
-        return Hit(rule, sink.start(), sink.end(), "medium", "high", note)
-    return Hit(rule, sink.start(), sink.end())
+        return [Hit(rule, start, end, "low", "low", note, settled=True)]
+    return [Hit(rule, start, end)]
 
 
 def _reads_code(sink: "re.Match[str]") -> bool:
@@ -181,11 +183,18 @@ def installs(source: Source) -> Scan:
     return Scan(hits, ["unpinned-install"] if places.exhausted or len(places.found) > _MOST else [])
 
 
+def loose_package(command: str) -> str:
+    """The package that a command installs or runs in whatever version there is; empty when there is none."""
+    match = _INSTALL.search(command)
+    return _unpinned(match["tool"], match["rest"]) if match else ""
+
+
 def _unpinned(tool: str, rest: str) -> str:
-    words = [word for word in re.split(r"[\s\"',\[\]]+", rest) if word]
+    # In JSON the arguments stand in a list, behind a key.
+    found = [word for word in re.split(r"[\s\"',]+", re.sub(r"\"\w+\"\s*:\s*\[?", " ", rest)) if word]
     packages: list[str] = []
     skip = False
-    for word in words:
+    for word in found:
         if skip:
             skip = False
             if word and tool in _RUNNERS:

@@ -5,6 +5,7 @@ walk is bounded in folders, files and depth; what is left out is said. Used by r
 """
 
 import contextlib
+import itertools
 import os
 from typing import Final, NamedTuple
 
@@ -164,7 +165,7 @@ class _Walk:
         self.unread: list[Unread] = []
         self.files = 0
         self.folders = 0
-        self.left_out = 0
+        self.left_out: dict[_Owner, int] = {}
         self.rest = _Owner("workspace", root, "")
         """What steers agents in a workspace and belongs to no item of its own."""
 
@@ -173,11 +174,11 @@ class _Walk:
         while pending:
             folder, depth, owner = pending.pop()
             pending += reversed(self._folder(folder, depth, owner))
-        if self.left_out:
-            what = f"{self.left_out:,} more files or folders: an audit reads at most {MOST_FILES:,} files"
-            self.unread.append(Unread(self._relative(self.top), f"{what} and {MOST_FOLDERS:,} folders"))
+        for owner, count in self.left_out.items():
+            what = f"{count:,} more files or folders: an audit reads at most {MOST_FILES:,} files"
+            owner.unread.append(Unread(self._relative(owner.folder), f"{what} and {MOST_FOLDERS:,} folders"))
         items = [self._item(owner) for owner in self.owners] + self.single
-        if self.rest.entries:
+        if self.rest.entries or self.rest.unread:
             items.append(self._item(self.rest))
         items.sort(key=lambda item: (item.path, item.kind))
         return _Found(tuple(items), tuple(sorted(self.unread)))
@@ -196,17 +197,24 @@ class _Walk:
         elif len(unread) == _MOST_NAMED:
             unread.append(Unread(self._relative(path), "and more of this kind"))
 
+    def _leave_out(self, owner: _Owner | None, count: int = 1) -> None:
+        """A limit was reached. What is left out so is a finding: it could be anything."""
+        if count:
+            meant = owner or self.rest
+            self.left_out[meant] = self.left_out.get(meant, 0) + count
+
     def _folder(self, folder: str, depth: int, owner: _Owner | None) -> list[tuple[str, int, _Owner | None]]:
         self.folders += 1
         if self.folders > MOST_FOLDERS or depth > DEEPEST:
             if depth > DEEPEST:
                 self._not_read(owner, folder, f"more than {DEEPEST} folders deep")
             else:
-                self.left_out += 1
+                self._leave_out(owner)
             return []
         try:
             with os.scandir(folder) as found:
-                entries = sorted(found, key=lambda entry: entry.name)
+                entries = sorted(itertools.islice(found, MOST_FOLDERS), key=lambda entry: entry.name)
+                self._leave_out(owner, sum(1 for _ in found))
         except OSError as error:
             self._not_read(owner, folder, f"can't be listed: {(error.strerror or '').lower()}")
             return []
@@ -262,7 +270,7 @@ class _Walk:
             self._not_read(None, entry.path, "a lock file of Kitbag")
             return
         if self.files >= MOST_FILES:
-            self.left_out += 1
+            self._leave_out(owner)
             return
         if owner is None or owner.kind != "skill":
             kind = self._kind(entry, folders)

@@ -5,7 +5,7 @@ import sys
 import click
 
 from kitbag.audit.lockfile import ItemChange, read_lock, since
-from kitbag.audit.model import SEVERITIES, Finding
+from kitbag.audit.model import FAILING, SEVERITIES, Finding
 from kitbag.audit.rules import NEVER_SUPPRESSED, rules
 from kitbag.audit.run import CAUTION, Report, audit, counts, fails, name_of, report_json
 from kitbag.cli import output
@@ -113,9 +113,13 @@ def _print(report: Report, findings: list[Finding], changes: tuple[ItemChange, .
         name = name_of(one) or "(settings, memory and other files that steer agents)"
         head = f"{output.style(one.item.kind, 'bold')} {output.clean(name)}  {output.clean(one.item.path)}"
         output.echo(head)
-        output.block("\n".join(lines)) if lines else None
+        if lines:
+            output.block("\n".join(lines))
+        told: set[str] = set()
         for finding in listed:
-            _print_finding(finding)
+            # Why and how to mend it is said once; of what is low, when everything is asked for.
+            _print_finding(finding, finding.rule not in told and (show_all or finding.severity in FAILING))
+            told.add(finding.rule)
         output.echo()
     if changes is not None:
         _print_gone(changes)
@@ -125,15 +129,16 @@ def _print(report: Report, findings: list[Finding], changes: tuple[ItemChange, .
     _print_end(report, findings, quiet, changes)
 
 
-def _print_finding(finding: Finding) -> None:
+def _print_finding(finding: Finding, in_full: bool) -> None:
     rule = rules()[finding.rule]
     mark = output.style(finding.severity, _STYLES[finding.severity])
     output.echo(f"  {mark} {finding.rule}  {output.clean(finding.place)}  (confidence {finding.confidence})")
     output.echo(f"      {output.clean(finding.excerpt)}")
     if finding.note:
         output.echo(f"      note: {output.clean(finding.note)}")
-    output.echo(f"      why: {rule.why}")
-    output.echo(f"      fix: {rule.fix}")
+    if in_full:
+        output.echo(f"      why: {rule.why}")
+        output.echo(f"      fix: {rule.fix}")
 
 
 def _print_gone(changes: tuple[ItemChange, ...]) -> None:

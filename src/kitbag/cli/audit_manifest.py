@@ -1,4 +1,4 @@
-"""What an item can do, in lines for a person. Used by `kitbag audit`; the texts are made safe by whoever prints them."""
+"""What an item can do, in lines for a person. Used by `kitbag audit`, which makes the texts safe to print."""
 
 from typing import Final
 

@@ -11,6 +11,7 @@ from kitbag.cli.options import json_option, library_options, open_registry
 from kitbag.cli.permission_options import permission_options
 from kitbag.errors import KitbagError, UsageError
 from kitbag.ledger import Ledger
+from kitbag.library.registry import Registry
 from kitbag.packing.fit import token_count
 from kitbag.packing.output_contract import OUTPUT_KINDS
 from kitbag.packing.pack import Packer, PackOptions, Payload
@@ -63,16 +64,8 @@ def command(task: str, as_json: bool, **options: Any) -> None:
 
 def _pack(task: str, as_json: bool, options: dict[str, Any]) -> None:
     registry = open_registry(options["dirs"], options["team"], options["persona"])
-    policy = Rights(
-        registry.places,
-        registry.settings,
-        given=_given(options),
-        allow_commands=options["allow_commands"],
-        allow_environment=frozenset(options["environment"]),
-        trust_workspace=options["trust_workspace"],
-    )
-    asks = sys.stdin.isatty() and sys.stderr.isatty()
-    packer = Packer(registry, policy=policy, progress=_progress, ask=_ask if asks else None)
+    asks = bool(sys.stdin and sys.stdin.isatty()) and sys.stderr.isatty()
+    packer = Packer(registry, policy=_rights(registry, options), progress=_progress, ask=_ask if asks else None)
     wanted = PackOptions(
         skills=_names(options["names"]),
         strategy=options["strategy"],
@@ -121,6 +114,17 @@ def _pack(task: str, as_json: bool, options: dict[str, Any]) -> None:
                 output.remark(line)
         output.remark("the task has no children")
     return None
+
+
+def _rights(registry: Registry, options: dict[str, Any]) -> Rights:
+    return Rights(
+        registry.places,
+        registry.settings,
+        given=_given(options),
+        allow_commands=options["allow_commands"],
+        allow_environment=frozenset(options["environment"]),
+        trust_workspace=options["trust_workspace"],
+    )
 
 
 def _given(options: dict[str, Any]) -> "Given | None":

@@ -1,15 +1,15 @@
 """Options of every command that decides or runs something, and the permissions that they lead to."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
 from kitbag.errors import Diagnostic
-from kitbag.library.scopes import find_places
-from kitbag.permissions.decide import Permissions
-from kitbag.permissions.rule_files import Given, Loaded
-from kitbag.runtime.ground import lay_ground
+
+if TYPE_CHECKING:  # commands that only take the options decide nothing until a file asks for it
+    from kitbag.permissions.decide import Permissions
+    from kitbag.permissions.rule_files import Loaded
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -33,8 +33,8 @@ def permission_options(function: F) -> F:
 
 
 class Opened(NamedTuple):
-    permissions: Permissions
-    loaded: Loaded
+    permissions: "Permissions"
+    loaded: "Loaded"
     diagnostics: tuple[Diagnostic, ...]
     """Of the settings and of the rules in them."""
     trust: str
@@ -49,6 +49,10 @@ def open_permissions(
     trust_workspace: bool = False,
 ) -> Opened:
     """For the working directory. Raises UsageError for a rule or a mode that is wrong on the command line."""
+    from kitbag.library.scopes import find_places
+    from kitbag.permissions.rule_files import Given
+    from kitbag.runtime.ground import lay_ground
+
     given = Given(permission_mode, allow, ask, deny)
     ground = lay_ground(find_places(), given=given, trust_workspace=trust_workspace)
     return Opened(ground.permissions, ground.loaded, ground.diagnostics, ground.trust.state)

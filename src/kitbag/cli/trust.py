@@ -68,7 +68,7 @@ def add(path: str, yes: bool, as_json: bool) -> Any:
         return output.as_json(to_json(trust)) if as_json else print_trust(trust)
     if not as_json:
         print_trust(trust)
-    if not yes and (as_json or not sys.stdin.isatty() or not sys.stdout.isatty()):
+    if not yes and (as_json or not (sys.stdin and sys.stdin.isatty()) or not sys.stdout.isatty()):
         raise UsageError("nobody can be asked here", "read what it would run, then: kitbag trust --yes")
     if trust.whole and not yes and not _agrees():
         output.remark("nothing was stored")

@@ -14,13 +14,13 @@ from typing import Final, NamedTuple
 
 from kitbag.library.names import Namespace, slug
 from kitbag.library.registry import Registry
-from kitbag.library.search_index import Document, NoIndexError, SearchIndex, Where, pairs_asked
+from kitbag.library.search_index import JOINED, NoIndexError, SearchIndex, Where, pairs_asked
 from kitbag.library.skills import Skill
 from kitbag.library.triggers import LONGEST_TEXT
 from kitbag.library.visibility import Verdict
 
 _WORD = re.compile(r"\w+")
-_RUN = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\U00020000-\U0003ffff]+|[^\\W_]+")
+_RUN = re.compile(rf"(?P<joined>{JOINED}+)|(?:(?!{JOINED})[^\W_])+")
 _COMMON = frozenset(
     (
         "a", "an", "and", "are", "as", "at", "be", "by", "for", "from", "how", "i", "in", "is", "it", "of", "on", "or",
@@ -109,19 +109,12 @@ def _index_of(registry: Registry) -> SearchIndex | None:
 def _words_asked(query: str) -> list[str]:
     """As they are looked up, each once, in their order."""
     words: dict[str, None] = {}
-    for run in _RUN.findall(query.lower()):
-        if _is_joined(run):
-            words.update(dict.fromkeys(pairs_asked(run)))
-        elif run not in _COMMON:
-            words[run] = None
+    for run in _RUN.finditer(query.lower()):
+        if run["joined"]:
+            words.update(dict.fromkeys(pairs_asked(run[0])))
+        elif run[0] not in _COMMON:
+            words[run[0]] = None
     return list(words)[:_MOST_WORDS]
-
-
-def _is_joined(run: str) -> bool:
-    return (
-        not run.isascii()
-        and re.match("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\U00020000-\U0003ffff]", run) is not None
-    )
 
 
 class _Weighing:
@@ -131,7 +124,8 @@ class _Weighing:
         self._documents = index.documents
         self._words = {word: index.where(word) for word in _words_asked(query)}
         self._query = query
-        self._slug = f"-{slug(query)}-"
+        self._asked = slug(query)
+        self._slug = f"-{self._asked}-"
         self._scores: dict[int, float] = {}
         self._points: dict[int, float] = {}
         """How much speaks for a document by words that few have: a name's or a trigger's count double."""
@@ -149,7 +143,8 @@ class _Weighing:
             document = self._documents[at]
             named = self._named.get(at, 0)
             sure = at in self._certain or self._points.get(at, 0.0) >= (3.0 if named else 2.0)
-            yield document.skill, round(score / whole + (_EXACT if self._is_name(document) else 0.0), 3), sure
+            exact = _EXACT if self._asked and self._asked in document.slugs else 0.0
+            yield document.skill, round(score / whole + exact, 3), sure
 
     def _weight(self, word: str, where: Where) -> float:
         count, total = len(where.anywhere), len(self._documents)
@@ -174,7 +169,7 @@ class _Weighing:
     def _whole_names(self) -> None:
         for at, named in self._named.items():
             document = self._documents[at]
-            if named and f"-{slug(document.skill.name)}-" in self._slug:
+            if named and f"-{document.slugs[0]}-" in self._slug:
                 self._certain.add(at)
                 self._scores[at] += named * _NAME
 
@@ -193,10 +188,6 @@ class _Weighing:
     def _trigger(self, at: int) -> None:
         self._certain.add(at)
         self._scores[at] = self._scores.get(at, 0.0) + 2 * _TRIGGER
-
-    def _is_name(self, document: Document) -> bool:
-        asked = self._slug.strip("-")
-        return bool(asked) and asked in (slug(document.skill.name), slug(document.skill.full_name))
 
 
 def _by_overlap(registry: Registry, query: str) -> Iterator[tuple[Skill, float, bool]]:

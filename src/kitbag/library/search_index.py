@@ -4,12 +4,14 @@ Used by the router, which weighs what is found. Made once for each state of the 
 SQLite has no FTS5. Scripts that put no blanks between words are cut into pairs of letters, in texts and in requests.
 """
 
+import bisect
 import os
 import re
 import threading
 import weakref
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from functools import cached_property
+from typing import Final, NamedTuple
 
 from kitbag.library.names import slug
 from kitbag.library.registry import Registry
@@ -18,13 +20,17 @@ from kitbag.library.skills import Skill
 from kitbag.library.triggers import is_pattern, read_pattern
 from kitbag.text.source import SourceError, open_regular
 
-if TYPE_CHECKING:
-    import sqlite3
-
 COLUMNS: Final = ("name", "triggers", "summary")
 _HEAD = 4_096
 _FIELDS = (b"\ntrigger", b"\ntags", b"\nkeywords")
-_JOINED = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\U00020000-\U0003ffff]+")
+JOINED: Final = "[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\U00020000-\U0003ffff]"
+"""Letters that are written without blanks between words: Chinese, Japanese; and Korean, whose words grow endings."""
+_JOINED = re.compile(f"{JOINED}+")
+
+
+_BRITISH = re.compile(r"(?<=[iy])s(?=(?:e[drs]?|ing|ations?)$)")
+_AMERICAN = re.compile(r"(?<=[iy])z(?=(?:e[drs]?|ing|ations?)$)")
+_MENT = re.compile(r"ments?$")
 
 
 class NoIndexError(Exception):
@@ -33,7 +39,8 @@ class NoIndexError(Exception):
 
 class Document(NamedTuple):
     skill: Skill
-    name_words: int
+    slugs: tuple[str, str]
+    """Of its name and its full name."""
     length: int
     """Words of its summary."""
     phrases: tuple[str, ...]
@@ -59,7 +66,7 @@ class SearchIndex:
         try:
             import sqlite3
 
-            self._connection: sqlite3.Connection = sqlite3.connect(":memory:", check_same_thread=False)
+            self._connection = sqlite3.connect(":memory:", check_same_thread=False)
         except ImportError as error:
             raise NoIndexError from error
         weakref.finalize(self, self._connection.close)
@@ -74,11 +81,9 @@ class SearchIndex:
             summary = in_pairs(skill.summary)
             patterns = [pattern for one in triggers if is_pattern(one) and (pattern := read_pattern(one)[0])]
             phrases = [phrase for one in triggers if (phrase := slug(one))]
-            self.documents.append(
-                Document(
-                    skill, len(slug(skill.name).split("-")), summary.count(" ") + 1, tuple(phrases), tuple(patterns)
-                )
-            )
+            slugs = (slug(skill.name), slug(skill.full_name))
+            length = summary.count(" ") + 1
+            self.documents.append(Document(skill, slugs, length, tuple(phrases), tuple(patterns)))
             rows.append((at, name, in_pairs(" ".join((*tags, *triggers))), summary))
         try:
             self._connection.execute(
@@ -91,21 +96,49 @@ class SearchIndex:
 
     def where(self, word: str) -> Where:
         """A word that stands nowhere may still begin a name or a trigger: `kube` finds `kubernetes`."""
+        asked = " OR ".join(f'"{form}"' for form in _forms(word))
         with self._lock:
-            found = Where(*(self._rows(column, word) for column in COLUMNS))
-            if len(word) > 2 and not found.anywhere:
-                found = Where(self._rows("name", word, "*"), self._rows("triggers", word, "*"), frozenset())
-        return found
+            found = Where(*(self._rows(f"{column} : ({asked})") for column in COLUMNS))
+        return found if len(word) < 3 or found.anywhere else self._beginning_with(word)
 
-    def _rows(self, column: str, word: str, more: str = "") -> frozenset[int]:
-        quoted = word.replace('"', '""')
-        query = "SELECT rowid FROM skills WHERE skills MATCH ?"
-        return frozenset(row[0] for row in self._connection.execute(query, (f'{column} : "{quoted}"{more}',)))
+    def _rows(self, query: str) -> frozenset[int]:
+        rows = self._connection.execute("SELECT rowid FROM skills WHERE skills MATCH ?", (query,))
+        return frozenset(row[0] for row in rows)
+
+    @cached_property
+    def _beginnings(self) -> list[tuple[str, int, bool]]:
+        """Each word of a name or a trigger, where it stands, and whether in a name; sorted."""
+        names = [(word, at, True) for at, one in enumerate(self.documents) for word in one.slugs[1].split("-")]
+        phrases = [(phrase, at) for at, one in enumerate(self.documents) for phrase in one.phrases]
+        return sorted([*names, *((word, at, False) for phrase, at in phrases for word in phrase.split("-"))])
+
+    def _beginning_with(self, word: str) -> Where:
+        words = self._beginnings
+        names: set[int] = set()
+        triggers: set[int] = set()
+        for at in range(bisect.bisect_left(words, (word, -1, False)), len(words)):
+            found, document, in_name = words[at]
+            if not found.startswith(word):
+                break
+            (names if in_name else triggers).add(document)
+        return Where(frozenset(names), frozenset(triggers), frozenset())
+
+
+def _forms(word: str) -> set[str]:
+    """What the stems don't bring together: deploy and deployment, organise and organize. Letters and digits only."""
+    forms = {word.replace('"', ""), _BRITISH.sub("z", word), _AMERICAN.sub("s", word)}
+    if len(word) > 4:
+        base = _MENT.sub("", word)
+        forms |= {base, f"{base}ment"}
+    return forms
 
 
 def in_pairs(text: str) -> str:
     """`代码审查` becomes `代码 码审 审查 查`: whatever part of it is asked for is there."""
-    return text if text.isascii() else _JOINED.sub(lambda run: f" {' '.join(_pairs(run[0]))} ", text)
+    if text.isascii():
+        return text
+    text = text.encode("utf-8", "replace").decode()  # half a character, which YAML can write and SQLite can't store
+    return _JOINED.sub(lambda run: f" {' '.join(_pairs(run[0]))} ", text)
 
 
 def _pairs(run: str) -> Iterable[str]:

@@ -14,8 +14,11 @@ _MOST_WAYS = 5_000
 _REPEAT = 50
 # What makes a trigger a pattern; `C++`, `what?` and `node.js` are words.
 _MARKS = frozenset("\\^$([|")
-_PIECE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<open>\((?:\?(?::|[=!]|<[=!]|P<\w+>))?)|(?P<close>\))|(?P<bar>\|)"
-                    r"|(?P<repeat>[*+]|\{\d*,?\d*\})[?+]?|(?P<maybe>\?)[?+]?|.", re.DOTALL)  # fmt: skip
+_PIECE = re.compile(
+    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<open>\((?:\?(?::|[=!]|<[=!]|P<\w+>))?)|(?P<close>\))|(?P<bar>\|)"
+    r"|(?P<repeat>[*+]|\{\d*,?\d*\})[?+]?|(?P<maybe>\?)[?+]?|.",
+    re.DOTALL,
+)
 
 
 def is_pattern(written: str) -> bool:

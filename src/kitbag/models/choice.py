@@ -6,19 +6,19 @@ runtime; the adapters are imported when they are chosen.
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
-from kitbag.errors import InvalidError, UsageError
+from kitbag.errors import InvalidError, KitbagError, UsageError
 from kitbag.models.catalog import Known, aliases, look_up
+from kitbag.models.local_servers import PORTS, first_model, local_address
 from kitbag.models.provider import Provider
 
 ANTHROPIC_URL: Final = "https://api.anthropic.com"
 OPENAI_URL: Final = "https://api.openai.com/v1"
 OPENROUTER_URL: Final = "https://openrouter.ai/api/v1"
-_PROBE_SECONDS = 0.25
+BUILT_IN: Final = ("offline", "scripted")
+_KEYS: Final = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "openrouter": "OPENROUTER_API_KEY"}
 _WORDS: Final = frozenset(("sonnet", "opus", "haiku", "fable", "fast", "default", "inherit"))
-# Loopback servers that need no key: name, default port, the path that lists their models.
-_LOCAL: Final = (("ollama", 11434), ("llamacpp", 8080), ("vllm", 8000), ("lmstudio", 1234))
 
 
 class ProviderSettings(NamedTuple):
@@ -50,10 +50,26 @@ class Chosen(NamedTuple):
     why: str
     """Where the choice came from, in words."""
     connect: Callable[[], Provider]
+    file: str = ""
+    """Of a script."""
 
     @property
     def name(self) -> str:
         return f"{self.provider}/{self.model}" if self.model != self.provider else self.provider
+
+    @property
+    def again(self) -> str:
+        """What leads to the same choice once more."""
+        return f"{self.name}:{self.file}" if self.file else self.name
+
+
+class Endpoint(NamedTuple):
+    """Where a provider is reached, and under which variable its key lies."""
+
+    address: str
+    key_variable: str
+    protocol: str
+    needs_key: bool
 
 
 def choose(sources: Sources, flag: str = "", parent: Chosen | None = None) -> Chosen:
@@ -63,138 +79,150 @@ def choose(sources: Sources, flag: str = "", parent: Chosen | None = None) -> Ch
         (sources.environment.get("KITBAG_MODEL", ""), "KITBAG_MODEL in your environment"),
         (sources.setting, "`model` in your settings"),
     ):
-        if name and name != "inherit":
-            return resolve(name, sources, why, parent)
-        if name == "inherit" and parent is not None:
+        if name.strip() == "inherit" and parent is not None:
             return parent
-    if parent is not None:
-        return parent
-    return _found(sources)
+        if name.strip() not in ("", "inherit"):
+            return resolve(name, sources, why, parent)
+    return parent if parent is not None else _found(sources)
 
 
 def resolve(name: str, sources: Sources, why: str, parent: Chosen | None = None) -> Chosen:
     """A name as a person or an agent file writes it."""
     name = name.strip()
-    if name in ("offline", "scripted") or name.startswith("scripted:"):
+    if name in BUILT_IN or name.startswith("scripted:"):
         return _built_in(name, sources, why)
     provider, slash, model = name.partition("/")
+    if not slash and name in _WORDS:
+        return _alias(name, sources, why, parent)
     if not slash:
-        provider, model = _provider_of(name, sources, parent)
-    if not model:
+        provider, model = _provider_of(name, parent), name
+    if not model or not provider or provider in BUILT_IN:
         raise UsageError(f"{name!r} names no model", "write provider/model, such as anthropic/claude-sonnet-4-5")
     known = look_up(f"{provider}/{model}", sources.models)
     return Chosen(provider, model, known, why, lambda: connect(provider, sources))
 
 
-def _provider_of(name: str, sources: Sources, parent: Chosen | None) -> tuple[str, str]:
-    """A bare word: an alias at the parent's provider or the one with a key; else the family says whose it is."""
-    if name in _WORDS:
-        base = parent if parent is not None else _found(sources)
-        own = aliases(base.provider).get(name)
-        return base.provider, own or base.model
+def _alias(name: str, sources: Sources, why: str, parent: Chosen | None) -> Chosen:
+    """At the parent's provider, or at the first that has a key; one that knows no such word takes what it has."""
+    base = parent if parent is not None else _found(sources)
+    model = aliases(base.provider).get(name, "")
+    if model:
+        return resolve(f"{base.provider}/{model}", sources, f"{why}: {name}")
+    if parent is None and base.provider in BUILT_IN:
+        fix = "set ANTHROPIC_API_KEY or OPENAI_API_KEY in your environment, or use --model offline"
+        raise InvalidError(f"there is no key for any provider that could be meant by {name!r}", fix)
+    return base._replace(why=f"{why}: {name}, which {base.provider} does not have")
+
+
+def _provider_of(name: str, parent: Chosen | None) -> str:
+    """Of a model without one: the family says whose it is."""
     lower = name.lower()
     if lower.startswith("claude"):
-        return "anthropic", name
+        return "anthropic"
     if lower.startswith(("gpt-", "o1", "o3", "o4", "chatgpt", "codex")) and not lower.startswith("gpt-oss"):
-        return "openai", name
-    if parent is not None and parent.provider not in ("offline", "scripted"):
-        return parent.provider, name
+        return "openai"
+    if parent is not None and parent.provider not in BUILT_IN:
+        return parent.provider
     fix = "write provider/model, such as anthropic/claude-sonnet-4-5 or ollama/qwen3; `offline` needs no key"
     raise UsageError(f"whose model is {name!r}?", fix)
 
 
 def _found(sources: Sources) -> Chosen:
-    environment = sources.environment
-    if environment.get("ANTHROPIC_API_KEY"):
-        return resolve(f"anthropic/{aliases('anthropic')['default']}", sources, "ANTHROPIC_API_KEY is set")
-    if environment.get("OPENAI_API_KEY"):
-        return resolve(f"openai/{aliases('openai')['default']}", sources, "OPENAI_API_KEY is set")
-    if sources.probe:
-        for provider, port in _LOCAL:
-            address = _local_address(provider, port, environment)
-            model = _first_model(address)
-            if model:
-                return resolve(f"{provider}/{model}", sources, f"{provider} answers at {address}")
+    for provider in ("anthropic", "openai"):
+        variable = key_variable(provider, sources)
+        if sources.environment.get(variable, "").strip():
+            return resolve(f"{provider}/{aliases(provider)['default']}", sources, f"{variable} is set")
+    for provider in PORTS if sources.probe else ():
+        address = endpoint(provider, sources).address
+        model = first_model(address)
+        if model:
+            return resolve(f"{provider}/{model}", sources, f"{provider} answers at {address}")
     return _built_in("offline", sources, "no key is set and no model server answers on this machine")
 
 
 def _built_in(name: str, sources: Sources, why: str) -> Chosen:
     kind, _, path = name.partition(":")
+    known = look_up(kind, sources.models)
 
     def offline() -> Provider:
         from kitbag.models.offline import Offline
 
         return Offline()
 
+    if kind == "offline":
+        return Chosen(kind, kind, known, why, offline)
+    script = path or sources.environment.get("KITBAG_SCRIPT", "")
+
     def scripted() -> Provider:
         from kitbag.models.scripted import Scripted, load_script
 
-        script = path or sources.environment.get("KITBAG_SCRIPT", "")
         if not script:
             raise UsageError("`scripted` has no script", "write scripted:FILE.json, or set KITBAG_SCRIPT")
         return Scripted(load_script(script))
 
-    return Chosen(kind, kind, look_up(kind, sources.models), why, offline if kind == "offline" else scripted)
+    return Chosen(kind, kind, known, why, scripted, os.path.abspath(script) if script else "")
+
+
+# Where a provider is
+
+
+def key_variable(provider: str, sources: Sources) -> str:
+    """The key of one provider is never sent to another: whoever has none of these names says which it is."""
+    own = sources.providers.get(provider, ProviderSettings())
+    return own.key_env or _KEYS.get(provider, "")
+
+
+def endpoint(provider: str, sources: Sources) -> Endpoint:
+    """Raises UsageError for an address that is none. No address: not one of ours."""
+    own = sources.providers.get(provider, ProviderSettings())
+    variable = {"anthropic": "ANTHROPIC_BASE_URL", "openai": "OPENAI_BASE_URL"}.get(provider, "")
+    given = own.base_url or (sources.environment.get(variable, "").strip() if variable else "")
+    usual = {"anthropic": ANTHROPIC_URL, "openai": OPENAI_URL, "openrouter": OPENROUTER_URL}.get(provider, "")
+    if not given and provider in PORTS:
+        usual = local_address(provider, sources.environment)
+    address = (given or usual).rstrip("/")
+    if address and not address.startswith(("http://", "https://")):
+        where = f"`providers.{provider}.base_url`" if own.base_url else variable or "OLLAMA_HOST"
+        raise UsageError(f"{where} is no address", "write http://… or https://…")
+    protocol = own.protocol or ("anthropic" if provider == "anthropic" else "")
+    if protocol == "anthropic":
+        address = address.removesuffix("/v1")
+    needs_key = address in (ANTHROPIC_URL, OPENAI_URL, OPENROUTER_URL)
+    protocol = protocol or ("responses" if address == OPENAI_URL else "chat")
+    return Endpoint(address, key_variable(provider, sources), protocol, needs_key)
+
+
+def known_providers(sources: Sources) -> list[str]:
+    return list(dict.fromkeys((*_KEYS, *PORTS, *sources.providers)))
 
 
 def connect(provider: str, sources: Sources) -> Provider:
     """The adapter for a provider, with its key. Raises InvalidError where the key is missing."""
-    from kitbag.models.wire import Endpoint
+    from kitbag.models import wire
 
-    own = sources.providers.get(provider, ProviderSettings())
-    environment = sources.environment
-    if provider == "anthropic" or own.protocol == "anthropic":
+    place = endpoint(provider, sources)
+    if not place.address:
+        return _other(provider, sources)
+    key = _key(provider, place, sources.environment)
+    if place.protocol == "anthropic":
         from kitbag.models.anthropic import VERSION, Anthropic
 
-        base = own.base_url or environment.get("ANTHROPIC_BASE_URL") or ANTHROPIC_URL
-        key = _key(provider, own.key_env or "ANTHROPIC_API_KEY", environment, needed=base == ANTHROPIC_URL)
         headers = {"anthropic-version": VERSION, **({"x-api-key": key} if key else {})}
-        return Anthropic(Endpoint(provider, base.rstrip("/").removesuffix("/v1"), headers))
-    base, variable = _openai_address(provider, own, environment)
-    if not base:
-        from kitbag.models.pydantic_ai import PydanticAI
-
-        return PydanticAI(provider)
-    is_openai = base.rstrip("/") == OPENAI_URL
-    key = _key(provider, variable, environment, needed=is_openai) if variable else ""
-    endpoint = Endpoint(provider, base, {"authorization": f"Bearer {key}"} if key else {})
-    if own.protocol == "responses" or (is_openai and own.protocol != "chat"):
+        return Anthropic(wire.Endpoint(provider, place.address, headers))
+    there = wire.Endpoint(provider, place.address, {"authorization": f"Bearer {key}"} if key else {})
+    if place.protocol == "responses":
         from kitbag.models.openai_responses import OpenAIResponses
 
-        return OpenAIResponses(endpoint)
+        return OpenAIResponses(there)
     from kitbag.models.openai_chat import OpenAIChat
 
-    return OpenAIChat(endpoint, new_names=is_openai)
+    return OpenAIChat(there, new_names=place.address == OPENAI_URL)
 
 
-def _openai_address(provider: str, own: ProviderSettings, environment: Mapping[str, str]) -> tuple[str, str]:
-    """The address and the variable that holds the key; no address: not one of ours."""
-    if own.base_url:
-        return own.base_url, own.key_env
-    if provider == "openai":
-        return environment.get("OPENAI_BASE_URL") or OPENAI_URL, own.key_env or "OPENAI_API_KEY"
-    if provider == "openrouter":
-        return OPENROUTER_URL, own.key_env or "OPENROUTER_API_KEY"
-    for name, port in _LOCAL:
-        if provider == name:
-            return _local_address(name, port, environment), own.key_env
-    return "", ""
-
-
-def _local_address(provider: str, port: int, environment: Mapping[str, str]) -> str:
-    written = environment.get("OLLAMA_HOST", "") if provider == "ollama" else ""
-    if not written:
-        return f"http://127.0.0.1:{port}/v1"
-    address = written if "://" in written else f"http://{written}"
-    host = address.partition("://")[2].partition("/")[0]
-    if ":" not in host.rpartition("]")[2]:
-        address = address.replace(host, f"{host}:{port}", 1)
-    return address.replace("//0.0.0.0:", "//127.0.0.1:").rstrip("/").removesuffix("/v1") + "/v1"
-
-
-def _key(provider: str, variable: str, environment: Mapping[str, str], *, needed: bool) -> str:
-    key = environment.get(variable, "").strip()
-    if not key and needed:
+def _key(provider: str, place: Endpoint, environment: Mapping[str, str]) -> str:
+    variable = place.key_variable
+    key = environment.get(variable, "").strip() if variable else ""
+    if not key and place.needs_key:
         raise InvalidError(
             f"there is no key for {provider}", f"set {variable} in your environment, or use --model offline"
         )
@@ -203,24 +231,20 @@ def _key(provider: str, variable: str, environment: Mapping[str, str], *, needed
     return key
 
 
-def _first_model(address: str) -> str:
-    """The first model that a server on this machine offers; empty where nobody answers at once."""
-    import json
-    from http.client import HTTPConnection, HTTPException
-    from urllib.parse import urlsplit
+def _other(provider: str, sources: Sources) -> Provider:
+    """Through the adapter of the extra `models`, where it is installed and knows the provider."""
+    import importlib
 
-    parts = urlsplit(address)
-    if parts.hostname not in ("127.0.0.1", "localhost", "::1") or parts.scheme != "http":
-        return ""
-    connection = HTTPConnection(parts.hostname, parts.port, timeout=_PROBE_SECONDS)
     try:
-        connection.request("GET", "/v1/models")
-        body: Any = json.loads(connection.getresponse().read(1 << 20))
-        return str(body["data"][0]["id"])
-    except (OSError, HTTPException, ValueError, KeyError, IndexError, TypeError):
-        return ""
-    finally:
-        connection.close()
+        made = importlib.import_module("kitbag.models.pydantic_ai").PydanticAI(provider)
+        return cast(Provider, made)
+    except (ImportError, KitbagError) as error:
+        known = ", ".join(known_providers(sources))
+        own = f"one that speaks their protocols: [providers.{provider}] base_url = … in your settings"
+        more = f" ({error.problem})" if isinstance(error, KitbagError) else ""
+        raise UsageError(
+            f"there is no provider {provider!r}{more}", f"known are {known}; {own}; others: pip install kitbag[models]"
+        ) from error
 
 
 def from_environment() -> Sources:

@@ -15,6 +15,8 @@ from kitbag.models.provider import FailureKind, ModelError, Piece, Reply
 from kitbag.text.hidden import one_line
 
 if TYPE_CHECKING:
+    import ssl
+
     import httpx2
 
 IDLE_SECONDS: Final = 180.0
@@ -80,7 +82,9 @@ class Wire:
         if self._client is None:
             timeout = httpx2.Timeout(self.endpoint.idle_seconds, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS)
             headers = {"content-type": "application/json", "accept": "text/event-stream", **self.endpoint.headers}
-            self._client = httpx2.AsyncClient(timeout=timeout, headers=headers, follow_redirects=False)
+            self._client = httpx2.AsyncClient(
+                timeout=timeout, headers=headers, follow_redirects=False, verify=_certificates(self.endpoint.base_url)
+            )
         return self._client
 
     async def close(self) -> None:
@@ -113,6 +117,17 @@ async def read_reply(wire: Wire, path: str, body: bytes, reader: Reader) -> Asyn
             if reader.over:
                 break
     yield reader.reply()
+
+
+def _certificates(base_url: str) -> "ssl.SSLContext | bool":
+    """Those of this machine. Reading them takes longer than all else before a request: where none can be needed, a
+    context without any stands in, which would trust nobody."""
+    import os
+    import ssl
+
+    if not base_url.lower().startswith("http://") or any(name.lower().endswith("_proxy") for name in os.environ):
+        return True
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class Encoded:

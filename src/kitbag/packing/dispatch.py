@@ -12,6 +12,7 @@ from kitbag.library.registry import Registry
 from kitbag.library.router import search, words_of
 from kitbag.library.skill_files import Details, read_details
 from kitbag.library.skills import Skill
+from kitbag.library.triggers import LONGEST_TEXT, is_pattern, read_pattern
 from kitbag.packing.tasks_in import Task
 from kitbag.text.frontmatter import field_line
 
@@ -21,11 +22,6 @@ _MOST_REQUIRED = 20
 _SHARED_WORDS = 2
 """One word in common is chance."""
 _WORD = re.compile(r"\w+")
-# What makes a trigger a pattern; `C++`, `what?` and `node.js` are words.
-_REGEX_MARKS = frozenset("\\^$([|")
-_REPEAT = re.compile(r"(?<!\\)[*+{]")
-_REPEATED_GROUP = re.compile(r"\)[*+{]")
-_MOST_REPEATS, _LONGEST_PATTERN, _LONGEST_TEXT = 2, 200, 400
 
 
 class Selected(NamedTuple):
@@ -67,7 +63,7 @@ class Dispatch:
         return self._by_word
 
     def _add(self, written: str, skill: Skill) -> None:
-        if not _REGEX_MARKS.isdisjoint(written):
+        if is_pattern(written):
             self._add_pattern(written, skill)
         words = slug(written)
         if self._by_word is not None and words:
@@ -76,14 +72,7 @@ class Dispatch:
                 self._phrases.setdefault(words.split("-", 1)[0], []).append((words, skill))
 
     def _add_pattern(self, written: str, skill: Skill) -> None:
-        """A trigger that is a regular expression. It comes from a file nobody vouches for, so it must be quick."""
-        wrong = "too long" if len(written) > _LONGEST_PATTERN else ""
-        if _REPEATED_GROUP.search(written) or len(_REPEAT.findall(written)) > _MOST_REPEATS:
-            wrong = "it could take for ever"
-        try:
-            pattern = re.compile(written, re.IGNORECASE) if not wrong else None
-        except (re.error, OverflowError, RecursionError) as error:
-            wrong, pattern = str(error), None
+        pattern, wrong = read_pattern(written)
         if pattern is not None:
             self._patterns.append((pattern, skill))
             return
@@ -132,7 +121,7 @@ class Dispatch:
                 if f"-{phrase}-" in joined:
                     hit(skill, 2)
         for pattern, skill in self._patterns:
-            if pattern.search(text[:_LONGEST_TEXT]):
+            if pattern.search(text[:LONGEST_TEXT]):
                 hit(skill, 2)
         return [found[name] for name in sorted(scores, key=lambda name: (-scores[name], name.lower()))]
 

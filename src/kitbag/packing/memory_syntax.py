@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from kitbag.text.prose_blocks import scan_blocks
-
 MOST_IMPORTS: Final = 500
 _LONGEST_PATH = 1_024
 _INLINE = re.compile(
@@ -26,6 +24,8 @@ def find_imports(text: str) -> list[tuple[int, int, str]]:
     found: list[tuple[int, int, str]] = []
     if "@" not in text:
         return found
+    from kitbag.text.prose_blocks import scan_blocks
+
     for start, end in scan_blocks(text).prose:
         if text.find("@", start, end) >= 0:
             for one in _in_paragraph(text, start, end):

@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kitbag.errors import Diagnostic, InvalidError, KitbagError, NotFoundError
 from kitbag.library.names import key_of, slug
@@ -18,13 +18,13 @@ from kitbag.library.skill_files import read_details
 from kitbag.library.skills import Skill, string_list
 from kitbag.library.visibility import Verdict
 from kitbag.packing.delivery import Delivery, deliver, path_variables
-from kitbag.packing.receipts import shortened, what_is_new
-from kitbag.packing.substitutions import Given, Substitution
 from kitbag.text.tokens import estimate_tokens
-from kitbag.text.truncate import MARKER
+
+if TYPE_CHECKING:
+    from kitbag.packing.substitutions import Given
 
 By = Literal["model", "user", "preload"]
-Prepare = Callable[[Skill, str, int, Given], tuple[str, tuple[Diagnostic, ...]]]
+Prepare = Callable[[Skill, str, int, "Given"], tuple[str, tuple[Diagnostic, ...]]]
 """(skill, its instructions, the line they begin at, arguments) -> (what is delivered instead, warnings)."""
 _WHO: dict[By, str] = {"model": "a model", "user": "a person", "preload": "an agent's `skills:`"}
 
@@ -88,6 +88,8 @@ class SessionSkills:
             return _delivered(name, delivery.text, digest, delivery)
         text = delivery.text
         if known is not None:
+            from kitbag.packing.receipts import what_is_new
+
             text = what_is_new(name, _why_again(known, arguments), known.text, delivery.text)
         tokens = estimate_tokens(delivery.text)
         loaded = self._loaded[name] = Loaded(name, tokens, self._now(), by, digest, arguments, delivery.text)
@@ -109,6 +111,8 @@ class SessionSkills:
         return skill
 
     def _deliver(self, skill: Skill, arguments: str) -> Delivery:
+        from kitbag.packing.substitutions import Given
+
         names = string_list(read_details(skill).metadata.get("arguments"))
         given = Given(arguments, names, from_one=skill.root.dialect == "opencode")
         notes: list[Diagnostic] = []
@@ -163,6 +167,8 @@ class SessionSkills:
         """After compaction: the most recent first, each cut to its limit. What does not fit is no longer loaded, and
         a line says so; what was cut counts as loaded with the text it has now, so that loading it again brings the
         rest. `loaded` of each is what the conversation holds from here on."""
+        from kitbag.packing.receipts import shortened
+
         attached: list[Delivered] = []
         left = altogether
         with self._lock:
@@ -188,7 +194,9 @@ class SessionSkills:
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._clock()))
 
 
-def _without_commands(skill: Skill, body: str, first_line: int, given: Given) -> tuple[str, tuple[Diagnostic, ...]]:
+def _without_commands(skill: Skill, body: str, first_line: int, given: "Given") -> tuple[str, tuple[Diagnostic, ...]]:
+    from kitbag.packing.substitutions import Substitution
+
     del first_line
     substitution = Substitution(given, body, path_variables(skill))
     return substitution.with_rest(substitution.in_text(body)), ()
@@ -199,6 +207,8 @@ def _delivered(name: str, text: str, digest: str, whole: Delivery) -> Delivered:
 
 
 def _why_again(known: Loaded, arguments: str) -> str:
+    from kitbag.text.truncate import MARKER
+
     if MARKER in known.text:
         return "only a part of it was here"
     return "the arguments are others" if arguments != known.arguments else "its text is another by now"

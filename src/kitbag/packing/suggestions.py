@@ -4,27 +4,54 @@ and what has changed in the library since. The prompt before it stays as it is, 
 Used by runtime at each message; uses the router.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from kitbag.library.changes import Change
 from kitbag.library.registry import Registry
-from kitbag.library.router import search
-from kitbag.packing.catalog import entry_of
+from kitbag.packing.catalog import budget_of, entry_of
 from kitbag.text.hidden import one_line, reveal_hidden
 
 MOST: Final = 5
-_LONGEST_QUERY = 2_000
+_HEAD, _TAIL = 1_500, 500
+"""Characters of a message that are looked at: people ask first, or after what they pasted."""
+_WORTH = 0.4
+"""The share of the best one's score that others need."""
 _MOST_CHANGES = 20
 
 
-def suggested_skills(library: Registry, message: str, catalog: str) -> str:
-    """The block, or nothing. `catalog` is the text the model already has."""
-    hits = search(library, message[:_LONGEST_QUERY], MOST * 3)
-    lines = [entry_of(hit.skill) for hit in hits if entry_of(hit.skill, 1_536) not in catalog][:MOST]
+def suggested_skills(library: Registry, message: str, catalog: str, known: Collection[str] = ()) -> str:
+    """The block, or nothing. `message` is what the person typed, `catalog` the text the model already has; `known`
+    are the names of skills that are loaded, or were suggested before."""
+    longest = budget_of(library.settings).entry
+    described = frozenset(catalog.splitlines())
+    if _has_all(library, described, longest):
+        return ""
+    from kitbag.library.router import search
+
+    said = message if len(message) <= _HEAD + _TAIL else f"{message[:_HEAD]} {message[-_TAIL:]}"
+    hits = [hit for hit in search(library, said, MOST * 3) if hit.sure]
+    lines = [
+        entry_of(hit.skill)
+        for hit in hits
+        if hit.score >= hits[0].score * _WORTH
+        and hit.skill.full_name not in known
+        and entry_of(hit.skill, longest) not in described
+    ]
     if not lines:
         return ""
-    return "\n".join(("<suggested-skills>", "Found by the words of this message:", *lines, "</suggested-skills>"))
+    return "\n".join(
+        ("<suggested-skills>", "Found by the words of this message:", *lines[:MOST], "</suggested-skills>")
+    )
+
+
+def _has_all(library: Registry, described: frozenset[str], longest: int) -> bool:
+    """Whether there is nothing that could be suggested; with many skills, the last one answers that."""
+    view = library.view()
+    for skill in reversed(list(library.skills)):
+        if entry_of(skill, longest) not in described and library.judge(skill, view).searchable:
+            return False
+    return True
 
 
 def told_changes(changes: Sequence[Change]) -> str:

@@ -38,9 +38,9 @@ _SKIPPED = frozenset(
 )  # fmt: skip
 _PROJECT_NAMES: Final = sorted(GIT_NAMES | AGENT_NAMES | EDITOR_NAMES | TOOL_NAMES)
 _SUBMODULE_PATH = re.compile(r'^\s*path\s*=\s*"?([^"\n]+?)"?\s*$', re.MULTILINE)
-# `commondir` would make git read another folder's config.
-_GIT_ABSENT = ("hooks", "config", "config.worktree", "commondir")
-_GIT_PRESENT = (*_GIT_ABSENT, "modules", "worktrees")
+# `commondir` would make git read another folder's config; what lies in `modules` and `worktrees` are repositories, and
+# one that waits there is taken when a submodule of its name is first checked out.
+_GIT_HELD = ("hooks", "config", "config.worktree", "commondir", "modules", "worktrees")
 
 
 class ControlPaths(NamedTuple):
@@ -116,8 +116,8 @@ class _Look:
     def git_directory(self, path: str) -> None:
         # An empty `.git` folder is no repository, but can become one.
         if self.holds(path):
-            for name in _GIT_PRESENT:
-                self.add(f"{path}/{name}", required=name in _GIT_ABSENT)
+            for name in _GIT_HELD:
+                self.add(f"{path}/{name}")
 
     def top(self, root: str, names: Iterable[str], sequences: Iterable[tuple[str, ...]]) -> None:
         for name in names:

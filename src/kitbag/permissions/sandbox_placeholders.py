@@ -30,7 +30,7 @@ _FOLDERS = frozenset(
         ".yarn", ".mise", ".circleci", ".bashrc.d", ".oh-my-zsh", ".vim", ".emacs.d", ".ssh", ".gnupg", "agents",
         "skills", "hooks", "workflows", "actions", "instructions", "prompts", "chatmodes", "git", "fish", "nushell",
         "autostart", "systemd", "environment.d", "nvim", "tmux", "direnv", "zed", "opencode", "kitbag", "mise", "bin",
-        "code", "plasma-workspace", "applications", "dbus-1", "cli-plugins", "init.d",
+        "code", "plasma-workspace", "applications", "dbus-1", "cli-plugins", "init.d", "modules", "worktrees",
     )
 )  # fmt: skip
 """Of the names that control paths have; all others are files."""

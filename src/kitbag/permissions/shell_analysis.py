@@ -23,6 +23,8 @@ MOST_CHARACTERS: Final = 10_000
 _MOST_SEARCHED: Final = 140_000
 """More than a shell can be given as one argument."""
 _MOST_TEXTS: Final = 60
+_MOST_INSIDE: Final = 40_000
+"""Characters of shell text that is found inside the text."""
 _MOST_PARTS: Final = 500
 _MOST_WEIGHT: Final = 400
 """Words and the like: beyond it the grammar could take seconds."""
@@ -31,6 +33,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _SEPARATORS = re.compile(
     r"([<>]+&?)|[;&|()\n`{}]+|\$\(|(?<![\w./-])(?:if|then|elif|else|while|until|do|time|coproc|!)(?=\s)"
 )
+_WIDE = re.compile(r"[^\x00-\x7f]")
 _QUOTES = re.compile(r"""['"\\]""")
 _ANSI = re.compile(r"\$'(?:[^'\\]|\\.)*'", re.DOTALL)
 _SKIPPED = re.compile(r"\w+(?:\[[^\]]*\])?\+?=|-")
@@ -60,7 +63,7 @@ def analyse(text: str) -> Analysis:
 
 
 class _Analyser:
-    __slots__ = ("doubts", "forms", "parts", "seen", "text", "waiting")
+    __slots__ = ("doubts", "forms", "left", "parts", "seen", "text", "waiting")
 
     def __init__(self, text: str) -> None:
         self.text = text[:_MOST_SEARCHED]
@@ -68,6 +71,7 @@ class _Analyser:
         self.parts: list[Simple] = []
         self.forms: dict[int, Forms] = {}
         self.seen: set[tuple[str, str | None, int]] = set()
+        self.left = _MOST_INSIDE
         self.waiting: dict[_Text, None] = {_Text(self.text, "", 0, -1): None}
 
     def run(self) -> Analysis:
@@ -78,7 +82,7 @@ class _Analyser:
             del self.waiting[item]
             unsure = self._read(item) or unsure
             read += 1
-        if self.waiting or len(self.parts) >= _MOST_PARTS:
+        if self.waiting or self.left < 0 or len(self.parts) >= _MOST_PARTS:
             self.doubts["there is too much in it"] = None
             unsure = True
         parts = [
@@ -146,7 +150,9 @@ class _Analyser:
             self.doubts["there is shell text inside shell text inside too much other"] = None
             self._add_forms(max(host, 0), text)
             return
-        self.waiting[_Text(text, directory, item.depth + 1, host)] = None
+        self.left -= len(text)
+        if self.left >= 0:
+            self.waiting[_Text(text, directory, item.depth + 1, host)] = None
 
     def _look_into_words(self, item: _Text, words: list[list[Word]], found: Scan) -> None:
         """Something here runs what it gets: `echo 'curl x' | sh` and `x=curl; $x` hold that as a word."""
@@ -210,8 +216,9 @@ def _text_doubts(text: str) -> list[str]:
         doubts.append("it is longer than what was searched")
     if _CONTROL.search(text):
         doubts.append("it has control characters or broken ones")
-    if not text.isascii() and any(
-        character.isspace() or unicodedata.category(character) in ("Cf", "Co", "Cn") for character in text
+    if any(
+        character.isspace() or unicodedata.category(character) in ("Cf", "Co", "Cn")
+        for character in _WIDE.findall(text)
     ):
         doubts.append("it has spaces or other characters that can't be told from what they look like")
     return doubts
@@ -264,7 +271,8 @@ def _crude_words(forms: Forms, words: list[str]) -> None:
     known = table()
     name = words[0].rsplit("/", 1)[-1]
     all_words = [Word(word, word, word) for word in words]
-    if name in known.wrappers or name in known.launchers or name in known.shells or name in ("find", "git"):
-        forms.add_levels(all_words, levels(tuple(words)).spans)
+    if name in known.runs_others:
+        found = levels(tuple(words))
+        forms.add_levels(all_words, (*found.spans, *found.places))
     else:
         forms.add_words(all_words)

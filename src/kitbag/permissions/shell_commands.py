@@ -19,7 +19,8 @@ class Frame:
     # fmt: off
     __slots__ = (
         "body", "can_end", "cases", "closer", "command", "compound", "connector", "filled", "function", "heredocs",
-        "loop", "mode", "number", "open", "outer", "quoted", "redirect", "subshell", "test", "word",
+        "loop", "mode", "number", "open", "outer", "quoted", "redirect", "subshell", "test", "timed",
+        "word",
     )
     # fmt: on
 
@@ -47,6 +48,8 @@ class Frame:
         """A redirection that waits for its target."""
         self.test = False
         """Inside `[[ ]]`."""
+        self.timed = False
+        """After the word `time`."""
         self.loop = ""
         self.function = False
         """After the word `function`."""

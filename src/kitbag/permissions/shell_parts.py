@@ -16,11 +16,13 @@ from kitbag.permissions.shell_wrappers import Levels, levels
 _MOST_FORMS: Final = 200_000
 """Characters of forms; later ones are cut, so that a thousand wrappers don't make a thousand long texts."""
 _CUT: Final = 300
-_WHOLE_LEVELS: Final = 30
-_CUT_WORDS: Final = 20
+_WHOLE_LEVELS: Final = 15
+_CUT_WORDS: Final = 8
 """Of a command inside more than so many others, only the first words are a form."""
 _NO_FILE: Final = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr"})
 _DESCRIPTOR = re.compile(r"[0-9]*-?")
+_DEFAULT = re.compile(r"\$\{\w+(?:\[[^\]]*\])?:?[-=+?]([^{}]*)\}")
+_PLAIN = re.compile(r"[\w.,:@+-]+", re.ASCII)
 _CONNECTION = re.compile(r"/+dev/+(?:tcp|udp)(?:/|$)")
 # Builtins that evaluate what they are given: a subscript can run a command even from inside single quotes.
 _EVALUATES: Final = frozenset(
@@ -98,7 +100,9 @@ class Forms:
         if any(word.value != word.raw for word in words):
             self.add(" ".join(filter(None, values)))
         if words[0].value is None and "{" in words[0].raw:
+            # Braces make words of `{curl,x}`, and `${x:-curl}` most likely is what stands there.
             self.add(" ".join([*re.split(r"[{},\s]+", values[0].strip("{}")), *values[1:]]))
+            self.add(" ".join([read_word(_DEFAULT.sub(r"\1", words[0].raw)).bare, *values[1:]]))
         base = values[0].rsplit("/", 1)[-1]
         if base != values[0]:
             self.add(" ".join([base, *values[1:]]))
@@ -123,9 +127,9 @@ def build(text: str, command: Command, words: Sequence[Word], directory: str | N
     found = levels(values)
     raw = text[command.start : command.end]
     forms = Forms((raw,))
-    forms.add_levels(words, found.spans)
+    forms.add_levels(words, (*found.spans, *found.places))
     redirects, connects = _redirects(text, command)
-    safe = all(table().safe_names.fullmatch(name) and value is not None for name, value in assignments)
+    safe = all(table().safe_names.fullmatch(name) and _PLAIN.fullmatch(value or "") for name, value in assignments)
     verdict = _verdict(values, found, safe) if words else Verdict("other" if assignments else "read")
     hints = [*found.hints, *(value for _, value in assignments if value is not None and _evaluated(value))]
     name = values[0] if values else ""
@@ -141,7 +145,8 @@ def build(text: str, command: Command, words: Sequence[Word], directory: str | N
         kind=verdict.kind,
         reads=verdict.reads,
         writes=verdict.writes,
-        network=connects or any(uses_network(values[start : start + _CUT_WORDS]) for start, _ in found.spans),
+        network=connects
+        or any(uses_network(values[start : start + _CUT_WORDS]) for start, _ in (*found.spans, *found.places)),
         directory=directory,
         doubts=_doubts(values, found, assignments, connects, len(hints) > len(found.hints)),
     )
@@ -209,10 +214,8 @@ def _doubts(
     evaluates: bool,
 ) -> tuple[str, ...]:
     doubts = list(found.doubts)
-    if len(found.spans) > _WHOLE_LEVELS:
-        doubts.append("a command that may hold too many others")
     for name, _ in assignments:
-        if table().dangerous_names.fullmatch(name):
+        if table().dangerous_names.fullmatch(name) and not table().safe_names.fullmatch(name):
             doubts.append(f"{name} decides what programs do")
     if connects:
         doubts.append("a redirection that opens a network connection")

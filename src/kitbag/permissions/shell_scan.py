@@ -14,6 +14,8 @@ MOST_COMMANDS: Final = 200
 _COMPOUND_BEGINS = frozenset({"if", "then", "elif", "else", "while", "until", "do", "{"})
 _BODIES = frozenset({"{", "if", "while", "until", "for", "select", "case", "[["})
 _COMPOUND_ENDS = frozenset({"fi", "done", "}"})
+_OTHER_RESERVED = frozenset({"!", "time", "coproc", "function", "esac", "in"})
+_RESERVED = _COMPOUND_BEGINS | _BODIES | _COMPOUND_ENDS | _OTHER_RESERVED
 
 ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?\+?=", re.ASCII)
 _OPEN_SUBSCRIPT = re.compile(r"[A-Za-z_]\w*\[[^\]]*\Z", re.ASCII)
@@ -125,6 +127,10 @@ class _Scanner(Reader):
             command = self._command(frame, span[0])
             if not command.words and ASSIGNMENT.match(raw):
                 command.assignments.append(span)
+            elif not command.words and command.redirects and raw in _RESERVED:
+                # Bash writes a substitution anew before it runs it, with redirections last: then it is reserved.
+                self.unsure("a word of the language after a redirection")
+                command.words.append(span)
             elif not command.words and _OPEN_SUBSCRIPT.match(raw):
                 # Bash reads on to the bracket that closes it, over spaces and everything.
                 self.unsure("an assignment to an element with spaces in its name")
@@ -146,6 +152,9 @@ class _Scanner(Reader):
 
     def _reserved(self, frame: Frame, raw: str, at: int) -> bool:
         """Whether it is a word of the language where a command could stand."""
+        if frame.timed and raw in ("-p", "--"):
+            return True
+        frame.timed = False
         if raw in _COMPOUND_BEGINS:
             frame.compound, frame.filled = True, False
         elif raw in _COMPOUND_ENDS:
@@ -172,7 +181,8 @@ class _Scanner(Reader):
         elif raw == "!":
             frame.compound, frame.filled = True, False
         elif raw == "time":
-            return _TIMES_A_COMPOUND.match(self.text, at, self.end) is not None
+            frame.timed = _TIMES_A_COMPOUND.match(self.text, at, self.end) is not None
+            return frame.timed
         else:
             return False
         return True

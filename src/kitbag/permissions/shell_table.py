@@ -69,6 +69,9 @@ class Table(NamedTuple):
     wrappers: Mapping[str, Wrapper]
     global_options: Mapping[str, Mapping[str, Option]]
     launchers: frozenset[str]
+    launchers_elsewhere: frozenset[str]
+    runs_others: frozenset[str]
+    """Every program in whose words another command may stand."""
     launching_git: frozenset[str]
     """Subcommands of git that run a command."""
     launching_options: frozenset[str]
@@ -99,6 +102,10 @@ def table() -> Table:
         wrappers={name: _wrapper(fields) for name, fields in data["wrappers"].items()},
         global_options={name: _options(text) for name, text in data["globals"].items()},
         launchers=frozenset(launchers["names"]),
+        launchers_elsewhere=frozenset(launchers["elsewhere"]),
+        runs_others=frozenset(
+            ("find", "git", *launchers["names"], *launchers["elsewhere"], *data["wrappers"], *data["shells"]["names"])
+        ),
         launching_git=frozenset(launchers["git"]),
         launching_options=frozenset(launchers["options"]["names"]),
         shells=frozenset(data["shells"]["names"]),

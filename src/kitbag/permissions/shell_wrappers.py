@@ -10,7 +10,8 @@ from typing import Final, NamedTuple
 from kitbag.permissions.shell_scan import ASSIGNMENT
 from kitbag.permissions.shell_table import Wrapper, program_name, skip_options, table
 
-_MOST_FOUND: Final = 40
+_MOST_FOUND: Final = 15
+_UNCLEAR: Final = "where the command inside it begins can't be told"
 _HINT = re.compile(r"[\s;|&$`(<!]")
 _READ_TEXT = frozenset({".", "source", "at", "batch", "crontab"})
 _FIND_RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
@@ -22,6 +23,8 @@ Words = tuple[str | None, ...]
 class Levels(NamedTuple):
     spans: tuple[tuple[int, int], ...]
     """Where a command begins and ends among the words; the first is the whole."""
+    places: tuple[tuple[int, int], ...]
+    """Where one may begin, when it can't be told."""
     inner: int
     """Where the command inside all wrappers begins."""
     allowed_from: int | None
@@ -42,6 +45,7 @@ class _Search:
         "hints",
         "inner",
         "nested",
+        "places",
         "reads_text",
         "spans",
         "stripping",
@@ -53,6 +57,7 @@ class _Search:
         self.words = words
         self.nested = nested
         self.hints: list[str] = []
+        self.places: list[tuple[int, int]] = []
         self.spans: list[tuple[int, int]] = [(0, len(words))]
         self.inner = 0
         self.allowed_from: int | None = 0
@@ -65,12 +70,15 @@ class _Search:
         at: int | None = 0
         while at is not None and at < len(self.words):
             if len(self.spans) > _MOST_FOUND:
+                self.doubts.append("a command inside too many others")
                 self._every_word_from(at)
                 break
             at = self._step(at)
-        self._options_with_commands()
+        if not self.nested:
+            self._options_with_commands()
         return Levels(
             spans=tuple(dict.fromkeys(self.spans)),
+            places=tuple(self.places),
             inner=self.inner,
             allowed_from=self.allowed_from,
             texts=tuple(dict.fromkeys(self.texts)),
@@ -96,8 +104,10 @@ class _Search:
             self.reads_text = True
         elif name == "git":
             self._git(at)
-        if name in known.launchers:
+        if name in known.launchers or name in known.launchers_elsewhere:
             self._every_word_from(at + 1)
+            if name in known.launchers and None in self.words[at + 1 :]:
+                self.doubts.append(_UNCLEAR)
             return None
         wrapper = known.wrappers.get(name)
         if wrapper is None:
@@ -119,7 +129,8 @@ class _Search:
             if begins is not None:
                 begins = None if begins < len(self.words) and self.words[begins] is None else begins + 1
         if begins is None:
-            self.doubts.append("where the command inside it begins can't be told")
+            self.doubts.append(_UNCLEAR)
+            self.reads_text = True
             self._every_word_from(first)
             return None
         if begins >= len(self.words):
@@ -147,7 +158,7 @@ class _Search:
         self.texts.append(" ".join(word for word in words if word is not None))
 
     def _every_word_from(self, at: int) -> None:
-        self.spans += [(begins, len(self.words)) for begins in range(at, len(self.words))]
+        self.places += [(begins, len(self.words)) for begins in range(at, len(self.words))]
         self._hints_from(at)
 
     def _hints_from(self, at: int) -> None:
@@ -161,20 +172,20 @@ class _Search:
     def _shell(self, at: int) -> None:
         """`bash -c TEXT`, or a shell that runs a file or what it reads."""
         known = table()
-        index, has_text = at + 1, False
+        index, has_text, reads_input = at + 1, False, False
         while index < len(self.words):
             word = self.words[index]
             if word is None or not word.startswith(("-", "+")) or word in ("-", "--"):
                 break
-            if not word.startswith("--") and "c" in word[1:]:
-                has_text = True
+            if not word.startswith("--"):
+                has_text, reads_input = has_text or "c" in word[1:], reads_input or "s" in word[1:]
             index += 2 if word in known.shell_values or (word[1:2] != "-" and word[-1:] in ("o", "O")) else 1
         if index < len(self.words) and self.words[index] in ("-", "--"):
             index += 1
         text = self.words[index] if index < len(self.words) else ""
         if not has_text:
             # A file by its name is a program like any other; its input or an expansion is text from somewhere else.
-            self.reads_text = not text or text == "-s" or text.startswith("/dev/")
+            self.reads_text = reads_input or not text or text.startswith("/dev/")
             if self.reads_text:
                 self.doubts.append("a shell that runs what it reads")
         elif text is None:
@@ -198,12 +209,13 @@ class _Search:
         self._found_in_find(begun, len(self.words))
 
     def _found_in_find(self, begun: list[int], ends: int) -> None:
-        for begins in begun[:_MOST_FOUND]:
-            if self.nested or begins >= ends:
+        for number, begins in enumerate(begun):
+            if self.nested or begins >= ends or number >= _MOST_FOUND:
                 self.spans.append((begins, ends))
                 continue
             inner = levels(self.words[begins:ends], nested=True)
             self.spans += [(begins + start, begins + end) for start, end in inner.spans]
+            self.places += [(begins + start, begins + end) for start, end in inner.places]
             self.texts += inner.texts
             self.hints += inner.hints
             self.doubts += inner.doubts

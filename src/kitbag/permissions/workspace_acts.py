@@ -15,7 +15,6 @@ from kitbag.library.fields import KNOWN_FIELDS
 from kitbag.text.frontmatter import Parts, line_of, parse_head, split
 from kitbag.text.hidden import reveal_hidden
 from kitbag.text.plain_head import Value
-from kitbag.text.reference_syntax import find_tokens
 
 ActKind = Literal["command", "environment", "server", "hook", "mode", "tools", "setting", "script"]
 ACT_KINDS: Final[tuple[ActKind, ...]] = (
@@ -68,6 +67,8 @@ class Act(NamedTuple):
 
 def text_acts(text: str, first_line: int = 1) -> list[Act]:
     """Every command and variable of a Markdown text, as packing would find them. `first_line` 0: unknown."""
+    from kitbag.text.reference_syntax import find_tokens
+
     acts: list[Act] = []
     for token in find_tokens(reveal_hidden(text)).tokens:
         if token.kind in ("command", "environment"):

@@ -11,7 +11,7 @@ import asyncio
 import os
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from kitbag.agent.ask_model import Emit, Patience
 from kitbag.agent.compact import Room
@@ -30,9 +30,7 @@ from kitbag.models.choice import Chosen, choose
 from kitbag.models.provider import Block, Provider
 from kitbag.packing.compose import compose_prompt, environment_here
 from kitbag.packing.main_prompt import Wanted, main_prompt
-from kitbag.packing.prepare import RunsCommands
-from kitbag.packing.rights import Rights
-from kitbag.packing.session_skills import Loaded, SessionSkills
+from kitbag.packing.session_skills import Loaded, Prepare, SessionSkills
 from kitbag.packing.suggestions import suggested_skills, told_changes
 from kitbag.permissions.approvals import Approvals, Approver
 from kitbag.permissions.rule_files import Given
@@ -44,6 +42,10 @@ from kitbag.text.hidden import reveal_hidden
 from kitbag.text.tokens import estimate_tokens
 from kitbag.tools.base import Context, Tool
 from kitbag.tools.toolset import Toolset
+
+if TYPE_CHECKING:
+    from kitbag.library.skills import Skill
+    from kitbag.packing.substitutions import Given as Values
 
 
 class Options(NamedTuple):
@@ -145,8 +147,7 @@ class Agent:
         self.session = self._find_session()
         self._choose_model()
         self._narrow()
-        rights = Rights(places, library.settings, given=given, trust_workspace=options.trust_workspace)
-        self.skills = SessionSkills(library, RunsCommands(rights, places.cwd))
+        self.skills = SessionSkills(library, self._prepare_of(given))
         self.skills.restore(Loaded(*use[:7]) for use in self.session.skills.values())
         self.toolset = Toolset(self._tools(), self.permissions)
         self.context = Context(self.ground.workspace, places.cwd, self.permissions, library, self.skills)
@@ -154,6 +155,22 @@ class Agent:
         await self._begin_session()
 
     # The pieces
+
+    def _prepare_of(self, given: Given) -> Prepare:
+        """How a skill's text is made ready; what that takes is imported with the first skill that is loaded."""
+        made: list[Prepare] = []
+
+        def prepare(skill: "Skill", body: str, line: int, values: "Values") -> tuple[str, tuple[Diagnostic, ...]]:
+            if not made:
+                from kitbag.packing.prepare import RunsCommands
+                from kitbag.packing.rights import Rights
+
+                places, settings = self.ground.places, self.ground.library.settings
+                rights = Rights(places, settings, given=given, trust_workspace=self.options.trust_workspace)
+                made.append(RunsCommands(rights, places.cwd))
+            return made[0](skill, body, line, values)
+
+        return prepare
 
     def _note(self, diagnostics: Sequence[Diagnostic]) -> None:
         for found in diagnostics:

@@ -6,6 +6,7 @@ matches, so the time stays linear whatever the text. Used by redaction; imports 
 
 import re
 from collections.abc import Iterator
+from functools import cache
 
 Span = tuple[int, int]
 
@@ -14,50 +15,47 @@ _REFERENCE = re.compile(
     r"\$[A-Za-z_{(]|%\w+%|[<{\[(*]|\.\.\.|x{3,}$|(?:os|process|env|config|settings|self|this|args)\.", re.IGNORECASE
 )
 
-# (fixed start, the whole shape): the start may stand after any character that is no letter or digit.
-_TOKENS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
-    (start, re.compile(re.escape(start) + rest))
-    for start, rest in (
-        ("sk-ant-", r"[A-Za-z0-9_-]{10,}"),
-        # Some 16 letters and digits in one piece: `sk-folding-cube-1` is the name of a style.
-        ("sk-", r"(?:[A-Za-z0-9]{1,12}[-_]){0,4}(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{16,}[A-Za-z0-9_-]*"),
-        ("sk_live_", r"[A-Za-z0-9]{10,}"),
-        ("sk_test_", r"[A-Za-z0-9]{10,}"),
-        ("rk_live_", r"[A-Za-z0-9]{10,}"),
-        ("whsec_", r"[A-Za-z0-9+/=]{16,}"),
-        ("ghp_", r"[A-Za-z0-9]{16,}"),
-        ("gho_", r"[A-Za-z0-9]{16,}"),
-        ("ghu_", r"[A-Za-z0-9]{16,}"),
-        ("ghs_", r"[A-Za-z0-9]{16,}"),
-        ("ghr_", r"[A-Za-z0-9]{16,}"),
-        ("github_pat_", r"[A-Za-z0-9_]{16,}"),
-        ("glpat-", r"[A-Za-z0-9_-]{16,}"),
-        ("gldt-", r"[A-Za-z0-9_-]{16,}"),
-        ("glrt-", r"[A-Za-z0-9_-]{16,}"),
-        ("xox", r"[abeoprs]-[A-Za-z0-9-]{10,}"),
-        ("xapp-", r"[0-9]-[A-Za-z0-9-]{10,}"),
-        ("AKIA", r"[A-Z0-9]{16}(?![A-Za-z0-9])"),
-        ("ASIA", r"[A-Z0-9]{16}(?![A-Za-z0-9])"),
-        ("AIza", r"[A-Za-z0-9_-]{30,}"),
-        ("ya29.", r"[A-Za-z0-9_-]{20,}"),
-        ("GOCSPX-", r"[A-Za-z0-9_-]{20,}"),
-        ("npm_", r"[A-Za-z0-9]{30,}"),
-        ("pypi-", r"(?=[A-Za-z_-]{0,60}[0-9])(?=[a-z0-9_-]{0,60}[A-Z])[A-Za-z0-9_-]{30,}"),
-        ("hf_", r"[A-Za-z0-9]{20,}"),
-        ("gsk_", r"[A-Za-z0-9]{30,}"),
-        ("xai-", r"[A-Za-z0-9]{30,}"),
-        ("pplx-", r"[A-Za-z0-9]{30,}"),
-        ("nvapi-", r"[A-Za-z0-9_-]{30,}"),
-        ("r8_", r"[A-Za-z0-9]{30,}"),
-        ("dop_v1_", r"[a-f0-9]{32,}"),
-        ("shpat_", r"[A-Za-z0-9]{20,}"),
-        ("lin_api_", r"[A-Za-z0-9]{20,}"),
-        ("SG.", r"[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}"),
-        ("AGE-SECRET-KEY-1", r"[A-Z0-9]{20,}"),
-        ("hooks.slack.com/services/", r"[A-Za-z0-9/]{16,}"),
-        ("discord.com/api/webhooks/", r"[0-9]+/[A-Za-z0-9_-]{16,}"),
-    )
-)
+# Fixed start: what follows. The start may stand after any character that is no letter or digit.
+_TOKENS: dict[str, str] = {
+    "sk-ant-": r"[A-Za-z0-9_-]{10,}",
+    # Some 16 letters and digits in one piece: `sk-folding-cube-1` is the name of a style.
+    "sk-": r"(?:[A-Za-z0-9]{1,12}[-_]){0,4}(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{16,}[A-Za-z0-9_-]*",
+    "sk_live_": r"[A-Za-z0-9]{10,}",
+    "sk_test_": r"[A-Za-z0-9]{10,}",
+    "rk_live_": r"[A-Za-z0-9]{10,}",
+    "whsec_": r"[A-Za-z0-9+/=]{16,}",
+    "ghp_": r"[A-Za-z0-9]{16,}",
+    "gho_": r"[A-Za-z0-9]{16,}",
+    "ghu_": r"[A-Za-z0-9]{16,}",
+    "ghs_": r"[A-Za-z0-9]{16,}",
+    "ghr_": r"[A-Za-z0-9]{16,}",
+    "github_pat_": r"[A-Za-z0-9_]{16,}",
+    "glpat-": r"[A-Za-z0-9_-]{16,}",
+    "gldt-": r"[A-Za-z0-9_-]{16,}",
+    "glrt-": r"[A-Za-z0-9_-]{16,}",
+    "xox": r"[abeoprs]-[A-Za-z0-9-]{10,}",
+    "xapp-": r"[0-9]-[A-Za-z0-9-]{10,}",
+    "AKIA": r"[A-Z0-9]{16}(?![A-Za-z0-9])",
+    "ASIA": r"[A-Z0-9]{16}(?![A-Za-z0-9])",
+    "AIza": r"[A-Za-z0-9_-]{30,}",
+    "ya29.": r"[A-Za-z0-9_-]{20,}",
+    "GOCSPX-": r"[A-Za-z0-9_-]{20,}",
+    "npm_": r"[A-Za-z0-9]{30,}",
+    "pypi-": r"(?=[A-Za-z_-]{0,60}[0-9])(?=[a-z0-9_-]{0,60}[A-Z])[A-Za-z0-9_-]{30,}",
+    "hf_": r"[A-Za-z0-9]{20,}",
+    "gsk_": r"[A-Za-z0-9]{30,}",
+    "xai-": r"[A-Za-z0-9]{30,}",
+    "pplx-": r"[A-Za-z0-9]{30,}",
+    "nvapi-": r"[A-Za-z0-9_-]{30,}",
+    "r8_": r"[A-Za-z0-9]{30,}",
+    "dop_v1_": r"[a-f0-9]{32,}",
+    "shpat_": r"[A-Za-z0-9]{20,}",
+    "lin_api_": r"[A-Za-z0-9]{20,}",
+    "SG.": r"[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}",
+    "AGE-SECRET-KEY-1": r"[A-Z0-9]{20,}",
+    "hooks.slack.com/services/": r"[A-Za-z0-9/]{16,}",
+    "discord.com/api/webhooks/": r"[0-9]+/[A-Za-z0-9_-]{16,}",
+}
 _WEB_TOKEN = re.compile(r"eyJ[A-Za-z0-9_]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*){1,3}")
 _PRIVATE_KEY = re.compile(r"-----BEGIN (?:[A-Z0-9]{1,16} ){0,4}PRIVATE KEY(?: BLOCK)?-----")
 _KEY_END = re.compile(r"-----END (?:[A-Z0-9]{1,16} ){0,4}PRIVATE KEY(?: BLOCK)?-----")
@@ -83,7 +81,7 @@ def is_reference(text: str) -> bool:
     return _REFERENCE.match(text) is not None
 
 
-STARTS = (*(start for start, _ in _TOKENS), "eyJ", "-----BEGIN ", "://", "sig=")
+STARTS = (*_TOKENS, "eyJ", "-----BEGIN ", "://", "sig=")
 """A text without any of these, and without the words of the headers, holds no such secret."""
 STARTS_IN_LOWER_CASE = ("authorization", "bearer")
 
@@ -91,9 +89,9 @@ STARTS_IN_LOWER_CASE = ("authorization", "bearer")
 def token_spans(text: str, lowered: str) -> Iterator[Span]:
     """Where in the text the secrets stand. `lowered` is the text in lower case, character for character."""
     # Asked for first: most texts hold none, and a search that isn't begun costs nothing.
-    for start, shape in _TOKENS:
+    for start in _TOKENS:
         if start in text:
-            yield from _starting(text, start, shape)
+            yield from _starting(text, start, _shape(start))
     if "eyJ" in text:
         yield from _web_tokens(text)
     if "-----BEGIN " in text:
@@ -102,6 +100,12 @@ def token_spans(text: str, lowered: str) -> Iterator[Span]:
         yield from _authorization(text, lowered)
     if "://" in text or "sig=" in text:
         yield from _in_urls(text)
+
+
+@cache
+def _shape(start: str) -> re.Pattern[str]:
+    """Made when it is first met: few texts hold any, and to make all of them takes longer than to start Python."""
+    return re.compile(re.escape(start) + _TOKENS[start])
 
 
 def _starting(text: str, start: str, shape: re.Pattern[str]) -> Iterator[Span]:

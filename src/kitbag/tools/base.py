@@ -15,7 +15,7 @@ from kitbag.messages import Image, Text
 from kitbag.models.provider import ToolSpec
 from kitbag.packing.session_skills import Loaded, SessionSkills
 from kitbag.permissions.decide import Permissions
-from kitbag.permissions.model import Workspace
+from kitbag.permissions.model import Judgement, Workspace
 
 
 class Outcome(NamedTuple):
@@ -52,6 +52,8 @@ class Context(NamedTuple):
     permissions: Permissions
     library: Registry
     skills: SessionSkills
+    judgement: Judgement | None = None
+    """Of the call that runs: what a command must be confined in."""
 
 
 class Arguments(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

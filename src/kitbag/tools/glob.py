@@ -16,14 +16,15 @@ from msgspec import Meta
 from kitbag.errors import InvalidError
 from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer, description, failure
 from kitbag.tools.globs import LONGEST, GlobError, depth_of, glob_regex, is_wild, split_fixed, wants_hidden
-from kitbag.tools.listing import Folder, Listed, Which, list_files
+from kitbag.tools.listing import Listed, Which, list_files
 from kitbag.tools.places import Place, may_read, missing, number_of, refused, settle, shown, visible
 from kitbag.tools.ripgrep import find_ripgrep
-from kitbag.tools.running import in_thread
+from kitbag.tools.running import Folder, in_thread
 from kitbag.tools.walk import open_directory
 
 MOST_SHOWN: Final = 100
 MOST_MATCHES: Final = 100_000
+MOST_CHARACTERS: Final = 40_000
 MOST_JUDGED: Final = 2_000
 """Files that are held against the rules to find those that may be shown."""
 
@@ -118,14 +119,15 @@ def newest_first(paths: Iterable[str], folder: Folder) -> list[str]:
 def choose(paths: list[str], place: Place, context: Context, most: int, stop: threading.Event) -> Chosen:
     """Paths below a place as they are shown, as many as are wanted and may be read."""
     kept: list[str] = []
-    withheld = 0
+    withheld = characters = 0
     for at, path in enumerate(paths):
-        if len(kept) == most or at == MOST_JUDGED or stop.is_set():
+        if len(kept) == most or characters > MOST_CHARACTERS or at == MOST_JUDGED or stop.is_set():
             return Chosen(kept, withheld, len(paths) - at)
         # By the name that was asked for: a rule may speak of the link that leads here.
         whole = os.path.join(place.facts.requested, path)
         if may_read(context, whole, place):
             kept.append(shown(whole, context))
+            characters += len(kept[-1]) + 1
         else:
             withheld += 1
     return Chosen(kept, withheld, 0)

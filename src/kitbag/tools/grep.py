@@ -21,10 +21,10 @@ from kitbag.tools.glob import opened
 from kitbag.tools.globs import GlobError
 from kitbag.tools.grep_results import Mode, Results, Search
 from kitbag.tools.lines import SNIFFED, chunks, is_binary, shortened
-from kitbag.tools.listing import Folder, Which, list_files
+from kitbag.tools.listing import Which, list_files
 from kitbag.tools.places import Place, missing, refused, settle, shown, visible
 from kitbag.tools.ripgrep import find_ripgrep, walking
-from kitbag.tools.running import Ended, Feed, in_thread, run_process
+from kitbag.tools.running import Ended, Feed, Folder, in_thread, run_process
 from kitbag.tools.search_process import LARGEST_FILE, LONGEST_LINE, Job, words_for
 from kitbag.tools.walk import open_directory
 
@@ -114,7 +114,7 @@ def _in_folder(arguments: GrepArguments, place: Place, context: Context, stop: t
         wanted = FileFilter(job.glob, job.file_type, prefix)
 
         def start(words: list[str], results: Results) -> Ended:
-            return run_process(words, folder.descriptor, results.take, stop, SECONDS)
+            return run_process(words, folder, results.take, stop, SECONDS)
 
         search = _search(arguments, place, context, wanted, folder)
         ended, results = _searched(job, search, _walking(folder, wanted), start)
@@ -134,12 +134,12 @@ def _in_file(arguments: GrepArguments, place: Place, context: Context, stop: thr
         feeding = _Feeding(descriptor, stop, MOST_AT_ONCE if arguments.multiline else 0)
 
         def start(words: list[str], results: Results) -> Ended:
-            nowhere = open_directory("/")
+            nowhere = Folder(open_directory("/"), "/")
             try:
                 with Feed(feeding.write) as feed:
                     return run_process(words, nowhere, results.take, stop, SECONDS, feed.readable)
             finally:
-                os.close(nowhere)
+                os.close(nowhere.descriptor)
 
         search = _search(arguments, place, context, FileFilter())
         ended, results = _searched(_job(arguments), search, ["--", "-"], start)

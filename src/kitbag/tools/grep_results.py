@@ -12,16 +12,16 @@ from typing import Final, Literal, NamedTuple
 from kitbag.text.hidden import reveal_hidden
 from kitbag.tools.base import Context, Outcome, answer, failure
 from kitbag.tools.file_filter import FileFilter
-from kitbag.tools.glob import MOST_JUDGED, choose, newest_first, remarks
+from kitbag.tools.glob import MOST_CHARACTERS, MOST_JUDGED, choose, newest_first, remarks
 from kitbag.tools.lines import decoded
-from kitbag.tools.listing import Folder, Listed, count_unreadable
+from kitbag.tools.listing import Listed, count_unreadable
 from kitbag.tools.places import Place, may_read, number_of, shown, visible
-from kitbag.tools.running import Ended
+from kitbag.tools.running import Ended, Folder
 
 Mode = Literal["files_with_matches", "content", "count"]
 LONGEST_SHOWN: Final = 500
-MOST_CHARACTERS: Final = 40_000
 MOST_FILES: Final = 50_000
+_LONGEST_RECORD = 1 << 16
 _ROW = re.compile(rb"(\d+)([:-])(.*)", re.DOTALL)
 
 
@@ -61,6 +61,7 @@ class Results:
         """Whether more is wanted."""
         end = b"\0" if self._search.mode == "files_with_matches" else b"\n"
         *records, self._rest = (self._rest + chunk).split(end)
+        self._rest = self._rest[:_LONGEST_RECORD]  # of a line that goes on and on the beginning is enough
         take_one = self._take_row if self._search.mode == "content" else self._take_file
         return all(take_one(record) for record in records)
 
@@ -149,14 +150,16 @@ class Results:
     def _counts(self, stop: threading.Event) -> tuple[list[str], str, str]:
         rows: list[str] = []
         ordered = sorted(self._found, key=lambda one: [os.fsencode(part) for part in one[0].split("/")])
-        total, left = 0, 0
+        total = left = characters = 0
         for at, (path, count) in enumerate(ordered):
-            if len(rows) == self._search.most or at == MOST_JUDGED or stop.is_set():
+            full = len(rows) == self._search.most or characters > MOST_CHARACTERS
+            if full or at == MOST_JUDGED or stop.is_set():
                 left = len(ordered) - at
                 break
             if name := self._judged(path):
                 rows.append(f"{name}:{count}")
                 total += count
+                characters += len(rows[-1]) + 1
         limit = f"{left:,} more files match: narrow the search or raise head_limit" if left else ""
         return rows, limit, f"{total:,} in {number_of(len(rows), 'file')}"
 

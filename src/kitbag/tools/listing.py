@@ -10,17 +10,12 @@ from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
 from kitbag.tools.ripgrep import walking
-from kitbag.tools.running import run_process
+from kitbag.tools.running import Folder, run_process
 from kitbag.tools.walk import ignoring_above, walk
 
 SECONDS: Final = 20.0
 _FLAWED = 2
 """ripgrep's status when something went wrong, however small."""
-
-
-class Folder(NamedTuple):
-    descriptor: int
-    resolved: str
 
 
 class Listed(NamedTuple):
@@ -63,7 +58,7 @@ def _by_ripgrep(
         return all(take(os.fsdecode(path.removeprefix(b"./"))) for path in paths)
 
     try:
-        ended = run_process([*words, "--", "./"], folder.descriptor, taken, stop, SECONDS)
+        ended = run_process([*words, "--", "./"], folder, taken, stop, SECONDS)
     except OSError:
         return None
     unreadable = count_unreadable(ended.errors)

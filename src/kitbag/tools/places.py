@@ -23,6 +23,8 @@ class Place(NamedTuple):
     facts: Facts
     answered: frozenset[tuple[str, str, str]]
     """What a person was asked and said yes to: (reason, rule, where the rule stands)."""
+    reader: str = "Read"
+    """The tool whose rules count for what is found there: the searching one itself for an agent without Read."""
 
 
 def settle(context: Context, tool: str, arguments: Mapping[str, Any], path: str) -> Place:
@@ -32,22 +34,25 @@ def settle(context: Context, tool: str, arguments: Mapping[str, Any], path: str)
     if judgement.effect == "deny" or facts.special:
         raise InvalidError(f"{path} can't be used: {facts.special or judgement.reason}")
     if facts.requested != facts.resolved:
-        key = "file_path" if tool == "Read" else "path"
-        judgement = context.permissions.decide(tool, {key: facts.resolved}, context.directory)
+        judgement = _decide(context, tool, facts.resolved)
         if judgement.effect != "allow":
             problem = f"{path} leads to {facts.resolved}, which is not allowed with it: {judgement.reason}"
             raise InvalidError(problem, f"Use {facts.resolved} itself.")
-    return Place(facts, _asked(judgement))
+    return Place(facts, _asked(judgement), "Read" if context.permissions.has("Read") else tool)
 
 
 def may_read(context: Context, path: str, place: Place) -> bool:
     """Whether a file that was found below a place may be shown. A person's answer about the place covers what is
     asked for the very same reason, and no more: not a key file in a folder outside that they opened.
     """
-    judgement = context.permissions.decide("Read", {"file_path": path}, context.directory)
+    judgement = _decide(context, place.reader, path)
     if judgement.effect == "ask":
         return _asked(judgement) <= place.answered
     return judgement.effect == "allow"
+
+
+def _decide(context: Context, tool: str, path: str) -> Judgement:
+    return context.permissions.decide(tool, {"file_path" if tool == "Read" else "path": path}, context.directory)
 
 
 def _asked(judgement: Judgement) -> frozenset[tuple[str, str, str]]:

@@ -36,6 +36,12 @@ async def in_thread(work: Callable[[threading.Event], T]) -> T:
         raise
 
 
+class Folder(NamedTuple):
+    descriptor: int
+    resolved: str
+    """What it was called when it was opened."""
+
+
 class Ended(NamedTuple):
     status: int
     """Negative for a signal."""
@@ -46,16 +52,17 @@ class Ended(NamedTuple):
 
 def run_process(
     words: Sequence[str],
-    folder: int,
+    folder: Folder,
     take: Callable[[bytes], bool],
     stop: threading.Event,
     seconds: float,
     stdin: int = subprocess.DEVNULL,
 ) -> Ended:
     """`take` is given what it prints, and says whether it wants more. Raises OSError when it can't be started."""
+    held = f"/proc/self/fd/{folder.descriptor}"  # this very folder, whatever has its name by now
     process = subprocess.Popen(  # noqa: S603 - the program is ours, and words are never read by a shell
         list(words),
-        cwd=f"/proc/self/fd/{folder}",
+        cwd=held if os.path.isdir(held) else folder.resolved,
         env=_ENVIRONMENT,
         stdin=stdin,
         stdout=subprocess.PIPE,

@@ -5,6 +5,7 @@ Started by grep in the folder that is to be searched, with the job as its argume
 Kitbag. Bad patterns are told on its error output, and by its status 2.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -73,7 +74,11 @@ def main(text: str) -> None:
 def _limit_memory() -> None:
     import resource
 
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    with contextlib.suppress(ValueError, OSError):  # not every system has it
+        resource.setrlimit(
+            resource.RLIMIT_AS, (_MEMORY if most == resource.RLIM_INFINITY else min(most, _MEMORY), most)
+        )
 
 
 def _compiled(job: Job) -> re.Pattern[str]:

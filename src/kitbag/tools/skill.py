@@ -9,7 +9,6 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from kitbag.library.router import search
 from kitbag.packing.catalog import entry_of
 from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer, description
 
@@ -42,6 +41,8 @@ async def _load(arguments: SkillArguments, context: Context) -> Outcome:
 
 
 async def _search(arguments: SearchArguments, context: Context) -> Outcome:
+    from kitbag.library.router import search
+
     hits = search(context.library, arguments.query, MOST_FOUND)
     if not hits:
         return answer("No skill matches these words. Try others, or work without one.", "nothing found")

@@ -1,0 +1,66 @@
+"""What is written down about a session besides its messages: how it began, its skills, its sums, what was compacted.
+
+Values only; session writes and reads them.
+"""
+
+from typing import NamedTuple
+
+from kitbag.messages import Usage
+from kitbag.packing.session_skills import By
+
+
+class Header(NamedTuple):
+    """What a session began with, and what it is resumed with."""
+
+    directory: str
+    model: str
+    mode: str
+    agent: str = ""
+    team: str = ""
+    persona: str = ""
+    forked_from: str = ""
+    forked_at: int = 0
+    """The last record of the other session that counts here too."""
+    started: str = ""
+
+
+class SkillUse(NamedTuple):
+    """A skill that was delivered to this conversation; the fields of session_skills.Loaded, and where it stands."""
+
+    name: str
+    tokens: int
+    at: str
+    by: By
+    digest: str
+    arguments: str
+    text: str
+    call_id: str = ""
+    """The call whose result holds it."""
+
+
+class Totals(NamedTuple):
+    turns: int = 0
+    usage: Usage = Usage()
+    cost: float = 0.0
+    unpriced: bool = False
+    """Some of it has no known price, so `cost` is less than the truth."""
+
+
+class Compaction(NamedTuple):
+    """What takes the place of the older part of a conversation."""
+
+    summary: str
+    keep_from: int
+    """The first record that stays."""
+    keep_also: int = 0
+    """One before it that stays too: what the person asked for last."""
+    attached: tuple[tuple[str, str], ...] = ()
+    """Skills that stand behind the summary, or a line on why one does not: (name, text)."""
+    skills: tuple[SkillUse, ...] = ()
+    """All that are loaded from here on."""
+    before: int = 0
+    after: int = 0
+    """Tokens."""
+    usage: Usage = Usage()
+    cost: float | None = 0.0
+    """Of the summary."""

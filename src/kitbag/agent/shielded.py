@@ -1,0 +1,26 @@
+"""Work that is done whole or not at all: who waits for it may be cancelled, it itself is not.
+
+Used wherever something is written down, so that a cancellation never leaves half of a step behind.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
+    """A cancellation is raised when the work is done, not before; then what the work says is lost."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is None:
+        return task.result()
+    if not task.cancelled():
+        task.exception()  # looked at, or asyncio complains about it
+    raise cancelled
