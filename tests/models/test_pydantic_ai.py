@@ -16,7 +16,6 @@ import pytest
 
 from kitbag.errors import InvalidError
 from kitbag.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, Usage, user
-from kitbag.models.choice import Sources, resolve
 from kitbag.models.provider import (
     Block,
     CallBegun,
@@ -73,8 +72,8 @@ def told(pieces: list[Piece], kind: type[TextPiece] | type[ThinkingPiece]) -> st
 def test_without_the_library_the_error_says_what_to_install() -> None:
     script = (
         "import sys\nsys.modules['pydantic_ai'] = None\n"
-        "from kitbag.errors import InvalidError\nfrom kitbag.models.choice import Sources, resolve\n"
-        "try:\n    resolve('groq/llama', Sources({}), 'x').connect()\n"
+        "from kitbag.errors import InvalidError\nfrom kitbag.models.pydantic_ai import PydanticAI\n"
+        "try:\n    PydanticAI('groq')\n"
         "except InvalidError as error:\n    print(error.problem, '|', error.fix)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
@@ -358,13 +357,6 @@ def test_leaving_early_ends_the_request() -> None:
 
     asyncio.run(asyncio.wait_for(go(), 30))
     assert recorded.closed
-
-
-@library
-def test_any_other_provider_is_reached_through_it() -> None:
-    provider = resolve("groq/llama", Sources({}), "x").connect()
-    assert isinstance(provider, PydanticAI)
-    assert provider.name == "groq"
 
 
 # -- a provider over sockets -------------------------------------------------------------------------

@@ -26,8 +26,6 @@ _FIELDS = (b"\ntrigger", b"\ntags", b"\nkeywords")
 JOINED: Final = "[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\U00020000-\U0003ffff]"
 """Letters that are written without blanks between words: Chinese, Japanese; and Korean, whose words grow endings."""
 _JOINED = re.compile(f"{JOINED}+")
-
-
 _BRITISH = re.compile(r"(?<=[iy])s(?=(?:e[drs]?|ing|ations?)$)")
 _AMERICAN = re.compile(r"(?<=[iy])z(?=(?:e[drs]?|ing|ations?)$)")
 _MENT = re.compile(r"ments?$")
@@ -95,7 +93,8 @@ class SearchIndex:
         self._connection.executemany("INSERT INTO skills(rowid, name, triggers, summary) VALUES (?, ?, ?, ?)", rows)
 
     def where(self, word: str) -> Where:
-        """A word that stands nowhere may still begin a name or a trigger: `kube` finds `kubernetes`."""
+        """Of a word in letters and digits. One that stands nowhere may still begin a name or a trigger: `kube` finds
+        `kubernetes`."""
         asked = " OR ".join(f'"{form}"' for form in _forms(word))
         with self._lock:
             found = Where(*(self._rows(f"{column} : ({asked})") for column in COLUMNS))
@@ -125,8 +124,8 @@ class SearchIndex:
 
 
 def _forms(word: str) -> set[str]:
-    """What the stems don't bring together: deploy and deployment, organise and organize. Letters and digits only."""
-    forms = {word.replace('"', ""), _BRITISH.sub("z", word), _AMERICAN.sub("s", word)}
+    """What the stems don't bring together: deploy and deployment, organise and organize."""
+    forms = {word, _BRITISH.sub("z", word), _AMERICAN.sub("s", word)}
     if len(word) > 4:
         base = _MENT.sub("", word)
         forms |= {base, f"{base}ment"}

@@ -123,9 +123,10 @@ def _memory(files: tuple[Memory, ...], wanted: Wanted) -> Iterator[Section]:
     if files:
         yield from _own("memory", "main_memory.md", wanted)
     for memory in files:
-        text = f"## From {_safe(one_line(reveal_hidden(memory.path)))}\n\n{_safe(memory.text)}\n\n"
+        source = one_line(reveal_hidden(memory.path))
+        text = f"## From {_safe(source)}\n\n{_safe(memory.text)}\n\n"
         reason = "memory files share one limit" if memory.left_out else ""
-        yield Section("memory", memory.path, text, memory.scope, left_out=memory.left_out, reason=reason)
+        yield Section("memory", source, text, memory.scope, left_out=memory.left_out, reason=reason)
 
 
 def _catalogs(library: Registry, wanted: Wanted) -> Iterator[Section]:
@@ -148,7 +149,7 @@ def _extras(library: Registry, wanted: Wanted) -> Iterator[Section]:
         ("team", team, "", library.team_prompt() if team else ""),
         (
             "persona",
-            persona.path if persona else "",
+            one_line(reveal_hidden(persona.path)) if persona else "",
             persona.root.scope if persona else "",
             persona.system_prompt_additions if persona else "",
         ),

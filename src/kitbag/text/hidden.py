@@ -20,6 +20,7 @@ _RIGHT_TO_LEFT = "[\u0590-\u061b\u061d-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U0001080
 _JOINED = "[\u0600-\u1cff\u20e3\u2190-\u2bff\ua800-\uabff\ufb50-\ufdff\ufe70-\ufefc\U00010a00-\U0001ffff]"
 # Letters that have a picture's or a variant's form: the information sign, Myanmar.
 _VARIED = "[\u1000-\u109f\u2139\u24c2]"
+_DIRECTION = "[\u200e\u200f\u061c]"
 _TERMINAL = "[\x00-\x08\x0b-\x1f\x7f-\x9f]"
 
 
@@ -31,6 +32,8 @@ def find_hidden(text: str) -> list[tuple[int, int]]:
     if "\U0001f3f4" in text:
         for flag in re.finditer(_FLAG_TAGS, text):
             allowed.update(range(flag.start(), flag.end()))
+    if re.search(_DIRECTION, text) and re.search(_RIGHT_TO_LEFT, text):  # asked once: it reads the whole text
+        allowed.update(match.start() for match in re.finditer(_DIRECTION, text))
     return [
         (match.start(), ord(match[0]))
         for match in re.finditer(_SUSPECT, text)
@@ -45,8 +48,6 @@ def _belongs(text: str, at: int) -> bool:
     after = text[at + 1 : at + 2]
     if char in "\u200c\u200d":
         return _joins(text, at, before, after)
-    if char in "\u200e\u200f\u061c":
-        return re.search(_RIGHT_TO_LEFT, text) is not None
     if char in "\u115f\u1160":  # what stands for a missing part of a Korean syllable
         return "\u1100" <= before < "\u115f" or "\u1160" < after <= "\u11ff"
     if not before or re.match(_SUSPECT, before):
