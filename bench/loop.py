@@ -111,7 +111,9 @@ def main() -> None:
     finally:
         shutil.rmtree(base)
     rows = {"the loop, CPU": model.cpu, "the loop, by the clock": model.wall, **model.bodies}
-    print(f"{'microseconds per turn with history of':<40} " + " ".join(f"{mark:>8,}" for mark in marks) + "    last/first")
+    print(
+        f"{'microseconds per turn with history of':<40} " + " ".join(f"{mark:>8,}" for mark in marks) + "    last/first"
+    )
     found: dict[str, list[float]] = {}
     for name, values in rows.items():
         found[name] = [around(values, mark) for mark in marks]

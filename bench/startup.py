@@ -248,7 +248,9 @@ def verdicts(rows: list[dict[str, object]], has_peers: bool) -> None:
     prompt = int(str(none["system"])) + int(str(none["tools"]))
     added = int(str(most["system"])) + int(str(most["tools"])) - prompt
     print(f"\ncharacters of prompt and tools without skills: {prompt:,} (goal: at most 12,000)")
-    print(f"what {counts[-1]:,} skills add to it: {added:,} (goal: at most 8,000 of descriptions, and names to the cap)")
+    print(
+        f"what {counts[-1]:,} skills add to it: {added:,} (goal: at most 8,000 of descriptions, and names to the cap)"
+    )
     for peer in ("Codex", "Claude Code"):
         for count in (counts[0], counts[-1]):
             if "wall" in by.get((peer, count), {}):

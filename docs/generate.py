@@ -51,7 +51,11 @@ KEYS = {
     "`problem`, `acts`), `changes`.",
     "trust list": "a list of trusted workspaces.",
     "audit": "`version`, `counts`, `findings` (`rule`, `severity`, `confidence`, `item`, `file`, `line`, `excerpt`, `note`, `why`, "
-    "`fix`, `fingerprint`, `suppressed`), `suppressed`, `items` (`kind`, `name`, `path`, `files`, `manifest`), `not_read`, `caution`.",
+    "`fix`, `fingerprint`, `suppressed`), `suppressed`, `items` (`kind`, `name`, `path`, `files`, `manifest`: `commands`, "
+    "`references`, `environment`, `hosts`, `urls`, `programs`, `tools`, `permission_mode`, `hooks`, `servers`, `scripts`, `links`, "
+    "`binaries`), `not_read` (`path`, `reason`), `caution`. With `--since`: `changes` too. With `--explain`: `id`, `severity`, "
+    "`confidence`, `title`, `why`, `fix`, `suppressible`.",
+    "lock": "`file`, `items`, `files`. With `--check`: `file`, `same`, `differences` (`path`, `what`).",
     "doctor": "`counts`, `roots` (`path`, `kind`, `scope`, `items`), `protection` (`kind`, `version`, `carve_outs`, `problem`, "
     "`fix`, `holds`, `meaning`) and `diagnostics`.",
 }

@@ -7,7 +7,9 @@ requests that can't be met, and each knows its exit code:
     ├── UsageError      2   the request itself is wrong
     ├── NotFoundError   4   nothing has that name
     ├── AmbiguousError  5   several things have that name
-    └── InvalidError    6   the thing was found and can't be used
+    ├── InvalidError    6   the thing was found and can't be used, or it is refused
+    ├── ModelError      7   the model failed (models/provider)
+    └── LeftOutError   13   the workspace is not trusted (library/left_out)
 """
 
 from collections.abc import Iterable

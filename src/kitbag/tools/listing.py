@@ -7,10 +7,10 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from kitbag.tools.ripgrep import walking
-from kitbag.tools.running import Folder, run_process
+from kitbag.tools.running import Folder, Stopped, run_process
 from kitbag.tools.walk import ignoring_above, walk
 
 SECONDS: Final = 20.0
@@ -19,7 +19,7 @@ _FLAWED = 2
 
 
 class Listed(NamedTuple):
-    stopped: Literal["", "time", "enough", "cancelled"] = ""
+    stopped: Stopped = ""
     unreadable: int = 0
     """Folders that could not be looked into."""
 

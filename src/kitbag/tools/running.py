@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, Literal, NamedTuple, TypeVar
 
 T = TypeVar("T")
+Stopped = Literal["", "time", "enough", "cancelled"]
+"""Why a process was ended before its time; empty when it was not."""
 _ENVIRONMENT: Final = {"LC_ALL": "C.UTF-8"}
 _CHUNK = 1 << 18
 _MOST_ERRORS = 1 << 16
@@ -47,7 +49,7 @@ class Ended(NamedTuple):
     """Negative for a signal."""
     errors: str
     """What it said on its error output."""
-    stopped: Literal["", "time", "enough", "cancelled"] = ""
+    stopped: Stopped = ""
 
 
 def run_process(
@@ -72,9 +74,9 @@ def run_process(
     )
     with process:
         try:
-            stopped, errors = _follow(process, take, stop, time.monotonic() + seconds)
-            if not stopped:
-                process.wait()
+            deadline = time.monotonic() + seconds
+            stopped, errors = _follow(process, take, stop, deadline)
+            stopped = stopped or _wait(process, stop, deadline)
         finally:
             process.kill()
     return Ended(process.returncode, errors.decode("utf-8", "replace"), stopped)
@@ -82,7 +84,7 @@ def run_process(
 
 def _follow(
     process: "subprocess.Popen[bytes]", take: Callable[[bytes], bool], stop: threading.Event, deadline: float
-) -> tuple[Literal["", "time", "enough", "cancelled"], bytes]:
+) -> tuple[Stopped, bytes]:
     output, complaints = _descriptor(process.stdout), _descriptor(process.stderr)
     errors = bytearray()
     # poll, because select can't watch descriptors above 1,023.
@@ -105,6 +107,18 @@ def _follow(
             elif not take(chunk):
                 return "enough", bytes(errors)
     return "", bytes(errors)
+
+
+def _wait(process: "subprocess.Popen[bytes]", stop: threading.Event, deadline: float) -> Stopped:
+    """For its end, which need not come when it has closed its output."""
+    while not stop.is_set():
+        left = deadline - time.monotonic()
+        if left <= 0:
+            return "time"
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(min(left, _POLL))
+            return ""
+    return "cancelled"
 
 
 def _descriptor(stream: object) -> int:

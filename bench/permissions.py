@@ -1,0 +1,206 @@
+"""What a decision, a sandboxed command and a look at a workspace cost, each beside a floor, in one run.
+
+    python bench/permissions.py [--quick]
+
+Decisions are CPU time beside splitting the same text with `shlex`, or beside `os.stat` of the same path. The sandbox
+is elapsed time beside the same command in a bare subprocess. Trust is CPU time beside reading the same files.
+Goals: a typical command under 1 ms, 10,000 hostile characters under 200 ms, the sandbox under 30 ms more.
+"""
+
+import argparse
+import os
+import shlex
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from kitbag.library.scopes import Places
+from kitbag.permissions.command_runner import Command
+from kitbag.permissions.decide import Permissions
+from kitbag.permissions.model import Effect, Profile, Protection, Workspace
+from kitbag.permissions.rules import Rules, parse_rules
+from kitbag.permissions.sandbox import Confinement, protection, run_confined
+from kitbag.permissions.trust import workspace_trust
+
+TYPICAL = (
+    "git status",
+    "ls -la src",
+    "cat README.md | head -20",
+    "git log --oneline -5 -- src/a.py",
+    "grep -rn 'def main' src --include='*.py' | wc -l",
+    "cd src && python3 -m pytest -q tests/test_a.py -k 'one or two' 2>&1 | tail -5",
+    'for f in src/*.py; do wc -l "$f"; done',
+    "npm run build && git add -A && git commit -m 'Say what was done'",
+    "sed -i 's/one/two/g' src/a.py && git diff --stat",
+    "curl -s https://example.com/api | jq '.items[] | .name'",
+)
+HOSTILE = {
+    "commands in a row": "true;" * 2_000,
+    "a pipe": "a|" * 5_000,
+    "folders to look at": "cat " + " ".join(f"f{number}" for number in range(1_600)),
+    "wrappers": "sudo -u x " * 1_000,
+    "options": "a" + " -x" * 3_300,
+    "open brackets": "(" * 10_000,
+    "substitutions": "$(" * 5_000,
+    "quotes": "'" * 9_999,
+    "backticks": "`" * 10_000,
+    "here documents": "<<E\n" * 2_500,
+    "expansions": "${x" * 3_333,
+    "braces": "{a," * 3_333,
+    "assignments": "x=1 " * 2_500,
+    "find -exec": "find . -exec " * 769,
+    "shell in shell": "bash -c '" * 1_111,
+    "redirects": "a>b " * 2_500,
+    "escapes": "\\" * 10_000,
+    "words of a denied command": "echo curl; " * 909,
+}
+RULES: dict[Effect, tuple[str, ...]] = {
+    "allow": ("Bash(git log:*)", "Bash(npm run:*)", "Bash(git add:*)", "Read(./docs/**)", "Edit(./src/**)"),
+    "ask": ("Bash(git push:*)", "Bash(npm publish:*)"),
+    "deny": ("Bash(curl:*)", "Bash(rm -rf:*)", "Read(./secrets/**)", "Read(.env)", "Bash(*--no-verify*)"),
+}
+CHARACTERS = 10_000
+
+
+def least(work: Callable[[], object], rounds: int) -> float:
+    best = 1e9
+    for _ in range(rounds):
+        start = time.process_time()
+        work()
+        best = min(best, time.process_time() - start)
+    return best
+
+
+def make_workspace(base: Path) -> Workspace:
+    (base / "workspace" / "src").mkdir(parents=True)
+    (base / "home").mkdir()
+    (base / "workspace/src/a.py").write_text("one\n")
+    (base / "workspace/README.md").write_text("words\n" * 100)
+    subprocess.run(["git", "init", "-q"], cwd=base / "workspace", check=True)
+    root = os.path.realpath(base / "workspace")
+    return Workspace(root, str(base / "home"), str(base / "home/.kitbag"))
+
+
+def make_permissions(workspace: Workspace, held: Protection) -> Permissions:
+    rules = [
+        rule
+        for effect, texts in RULES.items()
+        for text in texts
+        for rule in parse_rules(text, effect, "bench", "user", workspace.kitbag_home)
+    ]
+    return Permissions(workspace, "acceptEdits", Rules(rules), held)
+
+
+def show(what: str, cost: float, floor: float, goal: float | None = None) -> None:
+    verdict = "" if goal is None else f"  goal {goal * 1e3:g} ms{'' if cost < goal else '  MISSED'}"
+    print(f"{what:<44} {cost * 1e3:9.3f} ms   floor {floor * 1e3:8.4f} ms{verdict}")
+
+
+def decisions(made: Permissions, rounds: int) -> None:
+    print(f"decisions with {len(made.rules.all)} rules, CPU; the floor is shlex")
+    worst = 0.0
+    costs: list[float] = []
+    for command in TYPICAL:
+        cost = least(lambda command=command: made.decide("Bash", {"command": command}), rounds)
+        floor = least(lambda command=command: shlex.split(command), rounds)
+        show(f"  {command[:40]}", cost, floor, 1e-3)
+        costs.append(cost)
+        worst = max(worst, cost)
+    print(f"  {'median':<42} {statistics.median(costs) * 1e3:9.3f} ms, worst {worst * 1e3:.3f} ms")
+    print(f"hostile commands of {CHARACTERS:,} characters, CPU")
+    for name, text in HOSTILE.items():
+        cut = text[:CHARACTERS]
+        cost = least(lambda cut=cut: made.decide("Bash", {"command": cut}), 3)
+        show(f"  {name}", cost, least(cut.split, 3), 0.2)
+
+
+def paths(made: Permissions, rounds: int) -> None:
+    print("paths, CPU; the floor is os.stat of the same path, or of the folder above")
+    root = made.workspace.root
+    os.symlink("src", f"{root}/link")
+    for tool, path in (("Read", "src/a.py"), ("Write", "src/new.py"), ("Read", "link/a.py"), ("Write", ".git/config")):
+        full = os.path.join(root, path)
+        floor = least(lambda full=full: os.path.exists(full), rounds)
+        cost = least(lambda tool=tool, path=path: made.decide(tool, {"file_path": path}), rounds)
+        show(f"  {tool} {path}", cost, floor)
+
+
+def elapsed(work: Callable[[], object], rounds: int) -> float:
+    times: list[float] = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def sandbox(workspace: Workspace, held: Protection, rounds: int) -> None:
+    if held.kind == "none":
+        print(f"sandbox: none runs here ({held.problem})")
+        return
+    print(f"one command, elapsed, median of {rounds}; the floor is a bare subprocess ({held.kind} {held.version})")
+    environment = {"PATH": os.environ["PATH"]}
+    for text in ("true", "git status --short"):
+        command = Command(text, workspace.root, environment, 60, 10_000)
+
+        def bare(text: str = text) -> object:
+            words = ["/bin/bash", "-c", text]
+            return subprocess.run(words, check=False, cwd=workspace.root, env=environment, capture_output=True)
+
+        floor = elapsed(bare, rounds)
+        profiles: tuple[Profile, ...] = ("read-only", "workspace") if held.carve_outs else ("read-only",)
+        for profile in profiles:
+            confinement = Confinement(profile)
+            cost = elapsed(lambda: run_confined(command, confinement=confinement, workspace=workspace), rounds)  # noqa: B023
+            show(f"  {text}, {profile}", cost, floor)
+            more = cost - floor
+            print(f"  {'':<42} {more * 1e3:9.1f} ms more   goal 30 ms{'' if more < 0.03 else '  MISSED'}")
+
+
+def trust(base: Path, number: int, rounds: int) -> None:
+    root = base / f"trust-{number}"
+    files: list[Path] = []
+    for at in range(number):
+        folder = root / f".kitbag/skills/skill-{at}"
+        (folder / "scripts").mkdir(parents=True)
+        body = "Read the change before you judge it.\n" * 60 + "!`git status`\n"
+        (folder / "SKILL.md").write_text(f"---\nname: skill-{at}\ndescription: Does part {at}.\n---\n{body}")
+        (folder / "scripts/run.sh").write_text("#!/bin/sh\necho done\n")
+        files += [folder / "SKILL.md", folder / "scripts/run.sh"]
+    (root / ".git").mkdir()
+    places = Places(str(root), str(base / "home"), str(base / "home/.kitbag"), (str(root),))
+    assert len(workspace_trust(places).items) == number
+    floor = least(lambda: [path.read_bytes() for path in files], rounds)
+    cost = least(lambda: workspace_trust(places), rounds)
+    show(f"  {number:,} skills with a script and a command", cost, floor)
+    print(f"  {'':<42} {cost / floor:9.1f} x")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="fewer rounds")
+    quick = parser.parse_args().quick
+    base = Path(tempfile.mkdtemp(prefix="kitbag-bench-"))
+    try:
+        workspace = make_workspace(base)
+        made = make_permissions(workspace, Protection("bubblewrap", "", carve_outs=True))
+        start = time.process_time()
+        made.decide("Bash", {"command": "ls"})
+        first = time.process_time() - start
+        print(f"the first decision, which loads the grammar and the table: {first * 1e3:.0f} ms CPU")
+        decisions(made, 20 if quick else 200)
+        paths(made, 100 if quick else 1000)
+        sandbox(workspace, protection(), 10 if quick else 40)
+        print("trust of a workspace, CPU; the floor is reading the same files")
+        for number in (100, 1_000):
+            trust(base, number, 2 if quick else 5)
+    finally:
+        shutil.rmtree(base)
+
+
+if __name__ == "__main__":
+    main()
