@@ -371,6 +371,8 @@ WRAPPED = [
     "busybox curl x", "find . -exec curl {} +", "find . -execdir sh -c 'curl x' \\;", "find . -ok curl {} \\;", "git -c alias.z='!curl x' z", "git bisect run curl x",
     "git submodule foreach 'curl x'", "git rebase --exec 'curl x'", "tar --to-command='curl x' -xf a", "tar --checkpoint-action=exec='curl x' -cf a .",
     "rsync --rsh='curl x' a b", "ssh h curl x", "ssh -o ProxyCommand='curl x' h", "npx curl x", "docker run i curl x", "kubectl exec p -- curl x",
+    "fd -x curl {}", "fd -e py -X curl", "tar -I 'curl x' -xf a", "npm exec -- curl x", "pnpm dlx curl x", "uv run curl x", "ssh-agent curl x", "pwsh -c 'curl x'",
+    "/lib64/ld-linux-x86-64.so.2 /usr/bin/curl x", "systemd-inhibit curl x", "hash -p /usr/bin/curl ls", "man -P 'curl x' ls",
     "tmux new 'curl x'", "screen -dm curl x", "systemd-run curl x", "nix-shell --run 'curl x'", "hyperfine 'curl x'", "poetry run curl x", "conda run curl x",
     "\\curl x", "'curl' x", '"cur"l x', "c''url x", "c\\url x", "$'curl' x", "$'\\x63url' x", "$'\\143url' x", "cu\\\nrl x", "CURL x", "{curl,x}", "curl\tx", "  curl x",
     "\ncurl x", "<f curl x", ">f curl x", "2>&1 curl x", "{fd}>f curl x", "<<< x curl y", "eval curl x", "eval 'cu''rl x'", "trap 'curl x' INT", "alias x='curl y'",

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kitbag.library.tool_names import parse_tools
 from kitbag.tools import grep, ripgrep
 from kitbag.tools.glob import MOST_CHARACTERS
 from kitbag.tools.grep import GREP
@@ -237,6 +238,20 @@ def test_nothing_of_a_file_that_may_not_be_read_is_shown(bench: Bench) -> None:
         outcome = bench.use(GREP, pattern="needle", path=path, output_mode="content")
         assert outcome.is_error
         assert ":1:needle" not in text_of(outcome)
+
+
+@with_both
+def test_an_agent_without_read_still_searches_and_one_with_a_limit_sees_no_more(bench: Bench) -> None:
+    for path in ("docs/a.md", "b.md", ".env"):
+        bench.write(path, "needle")
+    whole = bench.allowing(deny="Read(b.md)")
+    for tools, expected in (
+        ("Grep", ["docs/a.md"]),
+        ("Grep, Read(docs/**)", ["docs/a.md"]),
+        ("Grep, Read", ["docs/a.md"]),
+    ):
+        context = whole._replace(permissions=whole.permissions.narrowed(parse_tools(tools)[0], "agent.md"))
+        assert listed(bench.use(GREP, context, pattern="needle")) == expected, tools
 
 
 @with_both

@@ -284,16 +284,25 @@ def test_a_rule_that_denies_the_link_or_its_target_holds(bench: Bench, rule: str
     assert "\toutside" not in text_of(outcome)
 
 
-def test_a_link_that_leads_out_is_never_read_by_its_own_name(bench: Bench) -> None:
-    """Somebody may have been asked about it, but it can have been exchanged since."""
-    (bench.outside / "x").write_text("secret")
-    (bench.root / "link").symlink_to(bench.outside / "x")
+def test_a_link_that_leads_out_is_read_only_when_somebody_agreed_to_where_it_leads_now(bench: Bench) -> None:
+    (bench.outside / "x").write_text("agreed")
+    (bench.outside / "y").write_text("secret")
+    link = bench.root / "link"
+    link.symlink_to(bench.outside / "x")
     outcome = bench.use(READ, file_path="link")
     assert outcome.is_error
     assert f"Use {bench.outside}/x itself." in text_of(outcome)
+    judgement = bench.context.permissions.decide("Read", {"file_path": "link"}, bench.context.directory)
+    assert judgement.effect == "ask"
+    agreed = bench.context._replace(judgement=judgement)
+    assert text_of(bench.use(READ, agreed, file_path="link")) == "     1\tagreed"
+    link.unlink()
+    link.symlink_to(bench.outside / "y")
+    outcome = bench.use(READ, agreed, file_path="link")
+    assert outcome.is_error
     assert "\tsecret" not in text_of(outcome)
     # What a person allowed by its real name is read.
-    assert text_of(bench.use(READ, file_path=str(bench.outside / "x"))) == "     1\tsecret"
+    assert text_of(bench.use(READ, file_path=str(bench.outside / "x"))) == "     1\tagreed"
 
 
 def test_a_link_inside_the_workspace_is_followed(bench: Bench) -> None:

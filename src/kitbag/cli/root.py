@@ -15,6 +15,7 @@ _COMMANDS = {
     "personas": ("kitbag.cli.personas", "List and inspect personas."),
     "plugins": ("kitbag.cli.plugins", "Install, list, switch and remove plugins."),
     "pack": ("kitbag.cli.pack", "Turn a task into a subagent's context, inside a budget."),
+    "context": ("kitbag.cli.context", "What a session's model is shown, piece by piece, and what it costs."),
     "permissions": ("kitbag.cli.permissions", "List the rules, explain a decision, try a command in the sandbox."),
     "trust": ("kitbag.cli.trust", "See what a workspace would run, and trust it."),
     "audit": (

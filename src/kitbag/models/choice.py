@@ -6,9 +6,9 @@ runtime; the adapters are imported when they are chosen.
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
-from kitbag.errors import InvalidError, KitbagError, UsageError
+from kitbag.errors import InvalidError, UsageError
 from kitbag.models.catalog import Known, aliases, look_up
 from kitbag.models.local_servers import PORTS, first_model, local_address
 from kitbag.models.provider import Provider
@@ -232,20 +232,13 @@ def _key(provider: str, place: Endpoint, environment: Mapping[str, str]) -> str:
 
 
 def _other(provider: str, sources: Sources) -> Provider:
-    """Through the adapter of the extra `models`, where it is installed and knows the provider."""
-    import importlib
+    """Through the adapter of the extra `models`, where it is installed."""
+    from kitbag.models.pydantic_ai import PydanticAI
 
     try:
-        made = importlib.import_module("kitbag.models.pydantic_ai").PydanticAI(provider)
-        return cast(Provider, made)
-    except (ImportError, KitbagError) as error:
+        return PydanticAI(provider)
+    except InvalidError as error:
         known = ", ".join(known_providers(sources))
-        own = f"one that speaks their protocols: [providers.{provider}] base_url = … in your settings"
-        more = f" ({error.problem})" if isinstance(error, KitbagError) else ""
-        raise UsageError(
-            f"there is no provider {provider!r}{more}", f"known are {known}; {own}; others: pip install kitbag[models]"
-        ) from error
-
-
-def from_environment() -> Sources:
-    return Sources(dict(os.environ))
+        own = f"for one that speaks their protocols, add [providers.{provider}] base_url = … to your settings"
+        fix = f"known are {known}; {own}; or {error.fix}"
+        raise UsageError(f"there is no provider {provider!r} here: {error.problem}", fix) from error

@@ -5,19 +5,17 @@ Used by anthropic, openai_chat and openai_responses. Follows no redirect, so a k
 
 import json
 import math
+import os
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 from kitbag.messages import ToolCall
+from kitbag.models.posting import Answer, Post, PostError, is_proxied
 from kitbag.models.provider import FailureKind, ModelError, Piece, Reply
+from kitbag.models.server_events import EventTooLongError, event_data
 from kitbag.text.hidden import one_line
-
-if TYPE_CHECKING:
-    import ssl
-
-    import httpx2
 
 IDLE_SECONDS: Final = 180.0
 """A stream that says nothing for so long is given up."""
@@ -49,48 +47,43 @@ class Wire:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
-        self._client: httpx2.AsyncClient | None = None
+        self._post: Post | None = None
 
     async def events(self, path: str, body: bytes) -> AsyncGenerator[dict[str, Any], None]:
         """Posts, and gives each event's data as it comes. Raises ModelError."""
-        import httpx2
-
-        client = self._connect()
+        endpoint = self.endpoint
+        headers = {"content-type": "application/json", "accept": "text/event-stream", **endpoint.headers}
         try:
-            async with client.stream("POST", self.endpoint.base_url.rstrip("/") + path, content=body) as response:
-                if response.status_code != 200:
-                    raise await _refused(response, self.endpoint.provider)
-                source = cast("AsyncGenerator[httpx2.ServerSentEvent, None]", aiter(httpx2.EventSource(response)))
-                async with aclosing(source) as events:
-                    async for event in events:
-                        if event.data.strip() == "[DONE]":
+            async with (
+                self._connect().post(endpoint.base_url.rstrip("/") + path, headers, body) as answer,
+                aclosing(answer.chunks()) as chunks,
+            ):
+                if answer.status != 200:
+                    raise await _refused(answer, chunks, endpoint.provider)
+                async with aclosing(event_data(chunks)) as events:
+                    async for data in events:
+                        if data.strip() == "[DONE]":
                             return
-                        if event.data:
-                            yield _object(event.data, self.endpoint.provider)
-        except httpx2.TimeoutException as error:
-            raise _timed_out(error, self.endpoint) from error
-        except httpx2.HTTPError as error:
-            raise _broken(error, self.endpoint) from error
-        except httpx2.InvalidURL as error:
-            raise ModelError(
-                "bad-request", f"{self.endpoint.base_url} is no address", "correct the base URL"
-            ) from error
+                        if data:
+                            yield _object(data, endpoint.provider)
+        except PostError as error:
+            raise _broken(error, endpoint) from error
+        except EventTooLongError as error:
+            raise ModelError("cut", f"the reply of {endpoint.provider} can't be read: {error}", "try again") from error
 
-    def _connect(self) -> "httpx2.AsyncClient":
-        import httpx2
-
-        if self._client is None:
-            timeout = httpx2.Timeout(self.endpoint.idle_seconds, connect=CONNECT_SECONDS, pool=CONNECT_SECONDS)
-            headers = {"content-type": "application/json", "accept": "text/event-stream", **self.endpoint.headers}
-            self._client = httpx2.AsyncClient(
-                timeout=timeout, headers=headers, follow_redirects=False, verify=_certificates(self.endpoint.base_url)
-            )
-        return self._client
+    def _connect(self) -> Post:
+        if self._post is None:
+            if is_proxied(os.environ):
+                from kitbag.models.proxied_post import ProxiedPost as Kind
+            else:
+                from kitbag.models.direct_post import DirectPost as Kind
+            self._post = Kind(self.endpoint.idle_seconds, CONNECT_SECONDS)
+        return self._post
 
     async def close(self) -> None:
-        if self._client is not None:
-            await self._client.aclose()
-            self._client = None
+        if self._post is not None:
+            await self._post.close()
+            self._post = None
 
 
 class Reader(Protocol):
@@ -117,17 +110,6 @@ async def read_reply(wire: Wire, path: str, body: bytes, reader: Reader) -> Asyn
             if reader.over:
                 break
     yield reader.reply()
-
-
-def _certificates(base_url: str) -> "ssl.SSLContext | bool":
-    """Those of this machine. Reading them takes longer than all else before a request: where none can be needed, a
-    context without any stands in, which would trust nobody."""
-    import os
-    import ssl
-
-    if not base_url.lower().startswith("http://") or any(name.lower().endswith("_proxy") for name in os.environ):
-        return True
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class Encoded:
@@ -169,16 +151,16 @@ def _object(data: str, provider: str) -> dict[str, Any]:
     return cast("dict[str, Any]", value)
 
 
-async def _refused(response: "httpx2.Response", provider: str) -> ModelError:
+async def _refused(answer: Answer, chunks: AsyncIterable[bytes], provider: str) -> ModelError:
     body = b""
-    async for chunk in response.aiter_bytes():
+    async for chunk in chunks:
         body += chunk
         if len(body) > _ERROR_BYTES:
             break
     message = said(body[:_ERROR_BYTES].decode("utf-8", "replace"))
-    status = response.status_code
-    wait = _retry_after(response.headers.get("retry-after-ms"), response.headers.get("retry-after"))
-    limited = wait is not None or any("ratelimit" in name for name in response.headers)
+    status = answer.status
+    wait = _retry_after(answer.headers.get("retry-after-ms"), answer.headers.get("retry-after"))
+    limited = wait is not None or any("ratelimit" in name for name in answer.headers)
     kind = _kind(status, message, limited)
     problem = f"{provider} answered {status}" + (f": {message}" if message else "")
     return ModelError(kind, problem, _fix(kind, provider), wait=wait, status=status)
@@ -265,25 +247,23 @@ def _retry_after(milliseconds: str | None, written: str | None) -> float | None:
         return None
 
 
-def _timed_out(error: "httpx2.TimeoutException", endpoint: Endpoint) -> ModelError:
-    import httpx2
-
-    if isinstance(error, httpx2.ConnectTimeout | httpx2.PoolTimeout):
-        return ModelError("unreachable", f"{endpoint.provider} can't be reached: no answer from {_place(endpoint)}")
-    return ModelError("cut", f"{endpoint.provider} said nothing for {endpoint.idle_seconds:.0f} s", "try again")
-
-
-def _broken(error: "httpx2.HTTPError", endpoint: Endpoint) -> ModelError:
-    import httpx2
-
-    reason = shortened(str(error)) or type(error).__name__
-    if "CERTIFICATE" in reason.upper():
-        what = f"the certificate of {_place(endpoint)} is not accepted: {reason}"
-        return ModelError("bad-request", what, "check the address, and the certificates of this machine")
-    if isinstance(error, httpx2.ConnectError | httpx2.UnsupportedProtocol):
-        what = f"{endpoint.provider} can't be reached at {_place(endpoint)}: {reason}"
-        return ModelError("unreachable", what, "check the address and the network")
-    return ModelError("cut", f"the connection to {endpoint.provider} broke: {reason}", "try again")
+def _broken(error: PostError, endpoint: Endpoint) -> ModelError:
+    reason, provider = shortened(error.reason), endpoint.provider
+    match error.kind:
+        case "address":
+            return ModelError("bad-request", f"{shortened(endpoint.base_url)} is no address", "correct the base URL")
+        case "no-answer":
+            return ModelError("unreachable", f"{provider} can't be reached: no answer from {_place(endpoint)}")
+        case "unreachable":
+            what = f"{provider} can't be reached at {_place(endpoint)}: {reason}"
+            return ModelError("unreachable", what, "check the address and the network")
+        case "certificate":
+            what = f"the certificate of {_place(endpoint)} is not accepted: {reason}"
+            return ModelError("bad-request", what, "check the address, and the certificates of this machine")
+        case "silent":
+            return ModelError("cut", f"{provider} said nothing for {endpoint.idle_seconds:.0f} s", "try again")
+        case "broken":
+            return ModelError("cut", f"the connection to {provider} broke: {reason}", "try again")
 
 
 def _place(endpoint: Endpoint) -> str:

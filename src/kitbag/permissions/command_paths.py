@@ -60,7 +60,7 @@ def judge_paths(policy: Policy, simple: Simple, start: str, grant: Rule | None, 
         judged = judge_path(policy, use)
         if judged.part.effect != "allow":
             yield judged
-    for redirect in simple.redirects:
+    for redirect in dict.fromkeys(simple.redirects):
         yield from _judge_redirect(place, redirect)
     for path in dict.fromkeys(simple.reads):
         yield from _judge_named(place, path, writes=False, contents=_reads_contents(simple))

@@ -69,14 +69,16 @@ def run_command(
     prefix: Sequence[str] = (),
     descriptors: Sequence[int] = (),
     started: Callable[[], None] = lambda: None,
+    nothing_outlives: bool = False,
 ) -> Ran:
     """Never raises for what the command does. `prefix` is put before the shell: `("bwrap", ...)`.
 
-    It inherits `descriptors`; `started` is called when it runs, before we wait for it.
+    It inherits `descriptors`; `started` is called when it runs, before we wait for it. `nothing_outlives`: all its
+    processes end with the prefix, as in a process namespace, so that none need be looked for.
     """
     mark = os.urandom(12).hex()
     try:
-        return _run(command, tick, [*prefix], descriptors, started, mark)
+        return _run(command, tick, [*prefix], descriptors, started, mark, nothing_outlives)
     except BaseException:  # a signal that ends us may come at any moment, also when the command has just begun
         _kill_survivors(mark.encode())
         raise
@@ -89,6 +91,7 @@ def _run(
     descriptors: Sequence[int],
     started: Callable[[], None],
     mark: str,
+    nothing_outlives: bool,
 ) -> Ran:
     shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
     # A command that runs Kitbag passes its own mark on, so that ending it ends what that one started.
@@ -122,7 +125,8 @@ def _run(
     finally:
         # Before it is waited for, so that the group's number can't belong to anybody else yet.
         _signal_group(process.pid, signal.SIGKILL)
-        _kill_survivors(mark.encode())
+        if not nothing_outlives:
+            _kill_survivors(mark.encode())
         _drain(pipe, output)
         if process.stdout:
             process.stdout.close()

@@ -201,6 +201,7 @@ def _start(
             prefix=[bubblewrap.program, "--args", words, "--"],
             descriptors=(status.descriptor, *descriptors.all),
             started=status.begin,
+            nothing_outlives=True,
         )
         if not status.wait_for_end():
             raise SandboxError("processes of the command could not be ended", "look for them with ps, and end them")

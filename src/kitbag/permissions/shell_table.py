@@ -74,6 +74,8 @@ class Table(NamedTuple):
     """Every program in whose words another command may stand."""
     launching_git: frozenset[str]
     """Subcommands of git that run a command."""
+    launching_words: Mapping[str, frozenset[str]]
+    """Of a program: words after which any later one may be a command."""
     launching_options: frozenset[str]
     shells: frozenset[str]
     shell_values: frozenset[str]
@@ -104,9 +106,13 @@ def table() -> Table:
         launchers=frozenset(launchers["names"]),
         launchers_elsewhere=frozenset(launchers["elsewhere"]),
         runs_others=frozenset(
-            ("find", "git", *launchers["names"], *launchers["elsewhere"], *data["wrappers"], *data["shells"]["names"])
+            (
+                *("find", "git", *launchers["names"], *launchers["elsewhere"], *launchers["words"]),
+                *(*data["wrappers"], *data["shells"]["names"]),
+            )
         ),
         launching_git=frozenset(launchers["git"]),
+        launching_words={name: frozenset(words) for name, words in launchers["words"].items()},
         launching_options=frozenset(launchers["options"]["names"]),
         shells=frozenset(data["shells"]["names"]),
         shell_values=frozenset(data["shells"]["with_value"]),

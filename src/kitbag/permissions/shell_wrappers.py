@@ -104,6 +104,11 @@ class _Search:
             self.reads_text = True
         elif name == "git":
             self._git(at)
+        elif name in known.launching_words:
+            launching = known.launching_words[name]
+            begins = next((index for index in range(at + 1, len(self.words)) if self.words[index] in launching), None)
+            if begins is not None:
+                self._every_word_from(begins + 1)
         if name in known.launchers or name in known.launchers_elsewhere:
             self._every_word_from(at + 1)
             if name in known.launchers and None in self.words[at + 1 :]:

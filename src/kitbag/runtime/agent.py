@@ -9,35 +9,48 @@ Used by every interface. Opens the journal and chooses the model when it is ente
 
 import asyncio
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterable, Sequence
+from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from kitbag.agent.ask_model import Emit, Patience
-from kitbag.agent.compact import Room
+from kitbag.agent.brain import Brain, Room
 from kitbag.agent.execute import Executor
-from kitbag.agent.loop import Brain, Limits, Loop
+from kitbag.agent.loop import Loop
+from kitbag.agent.records import Header
 from kitbag.agent.run import Run
-from kitbag.agent.session import Header, Session, fork, new_id, resume
-from kitbag.errors import Diagnostic, KitbagError, NotFoundError
-from kitbag.events import Notice, RunEnded, RunStarted, SkillLoaded
-from kitbag.ledger import Ledger
-from kitbag.library.left_out import left_out
-from kitbag.library.scopes import find_places
+from kitbag.agent.session import Session, fork, new_id, resume
+from kitbag.agent.sessions import newest_session
+from kitbag.errors import Diagnostic, InvalidError, KitbagError, UsageError
+from kitbag.events import Notice, RunEnded, RunStarted
+from kitbag.ledger import Ledger, kept
+from kitbag.library.agents import Agent as AgentFile
+from kitbag.library.left_out import LeftOutError, left_out
+from kitbag.library.modes import Mode, strictest
+from kitbag.library.scopes import Places, find_places
 from kitbag.library.tool_names import parse_tools
-from kitbag.messages import Image, Part, Text
-from kitbag.models.choice import Chosen, choose
+from kitbag.messages import Image
+from kitbag.models.catalog import look_up
+from kitbag.models.choice import Chosen, Sources
 from kitbag.models.provider import Block, Provider
 from kitbag.packing.compose import compose_prompt, environment_here
 from kitbag.packing.main_prompt import Wanted, main_prompt
 from kitbag.packing.session_skills import Loaded, Prepare, SessionSkills
-from kitbag.packing.suggestions import suggested_skills, told_changes
 from kitbag.permissions.approvals import Approvals, Approver
+from kitbag.permissions.decide import Permissions
 from kitbag.permissions.rule_files import Given
 from kitbag.runtime.ground import Ground, lay_ground
-from kitbag.runtime.sources import model_sources
+from kitbag.runtime.model_choice import Wishes, choose_model
+from kitbag.runtime.options import Options
+from kitbag.runtime.requests import Requests
+from kitbag.runtime.sources import key_values, model_sources
+from kitbag.runtime.tools import every_tool, skill_tools
+from kitbag.settings import load_settings
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
+from kitbag.store.secret_names import holds_secret
 from kitbag.text.hidden import reveal_hidden
 from kitbag.text.tokens import estimate_tokens
 from kitbag.tools.base import Context, Tool
@@ -47,30 +60,7 @@ if TYPE_CHECKING:
     from kitbag.library.skills import Skill
     from kitbag.packing.substitutions import Given as Values
 
-
-class Options(NamedTuple):
-    """What a person may say about a run; everything has a default."""
-
-    directory: str = ""
-    model: str = ""
-    mode: str = ""
-    agent: str = ""
-    """Be this agent at top level."""
-    team: str = ""
-    persona: str = ""
-    only_tools: tuple[str, ...] = ()
-    """Only these are there, and they need no answer where the mode would ask."""
-    no_tools: tuple[str, ...] = ()
-    ask: tuple[str, ...] = ()
-    trust_workspace: bool = False
-    append: str = ""
-    effort: str = ""
-    extra: tuple[str, ...] = ()
-    limits: Limits = Limits()
-    resume: str = ""
-    """The session to go on with; `last` is the newest one of this directory."""
-    fork: bool = False
-    """Go on in a copy."""
+__all__ = ["Agent", "Options", "newest_session"]
 
 
 class Agent:
@@ -79,6 +69,12 @@ class Agent:
     session: Session
     chosen: Chosen
     provider: Provider
+    permissions: Permissions
+    skills: SessionSkills
+    toolset: Toolset
+    context: Context
+    approvals: Approvals
+    system: tuple[Block, ...]
 
     def __init__(
         self,
@@ -95,11 +91,15 @@ class Agent:
         given = options or Options()
         self.options = given._replace(model=model or given.model, directory=directory or given.directory)
         self.notices: list[Notice] = []
+        self.definition: AgentFile | None = None
         self._given_provider = provider
         self._given_journal = journal
         self._approver = approver
         self._patience = patience
-        self._opened: list[Any] = []
+        self._opened = AsyncExitStack()
+        self._stop = threading.Event()
+        """Ends the commands of a skill that is being loaded."""
+        self._running: Run | None = None
 
     async def __aenter__(self) -> Self:
         try:
@@ -116,16 +116,18 @@ class Agent:
 
     async def close(self) -> None:
         """May be called twice."""
-        for opened in reversed(self._opened):
-            if isinstance(opened, Journal):
-                opened.close()
-            else:
-                await opened.close()
-        self._opened = []
+        await self._opened.aclose()
 
     async def _open(self) -> None:
+        places = find_places(self.options.directory or None)
+        # The user's own settings, and no others, say where a model is.
+        sources, problems = model_sources(load_settings(places.kitbag_home, ()))
+        self._note(problems)
+        self.journal = self._given_journal or self._open_journal(places, sources)
+        self.session = self._find_session(places)
+        if self.options.resume:
+            self.options = self.options.completed_by(self.session.header)
         options = self.options
-        places = find_places(options.directory or None)
         given = Given(options.mode, options.only_tools, options.ask, options.no_tools)
         self.ground = lay_ground(
             places,
@@ -138,27 +140,26 @@ class Agent:
         library = self.ground.library
         self._note(self.ground.diagnostics)
         self._tell_left_out()
-        self.definition = library.find_agent(options.agent) if options.agent else None
-        if self._given_journal is None:
-            self.journal = Journal.open(journal_path(places.kitbag_home), Redactor.of_environment(os.environ))
-            self._opened.append(self.journal)
-        else:
-            self.journal = self._given_journal
-        self.session = self._find_session()
-        self._choose_model()
+        if options.agent:
+            self.definition = library.find_agent(options.agent)
+        self._choose_model(sources)
         self._narrow()
-        self.skills = SessionSkills(library, self._prepare_of(given))
-        self.skills.restore(Loaded(*use[:7]) for use in self.session.skills.values())
+        self.skills = SessionSkills(library, self._prepare_of(given._replace(mode=self.permissions.mode)))
         self.toolset = Toolset(self._tools(), self.permissions)
         self.context = Context(self.ground.workspace, places.cwd, self.permissions, library, self.skills)
         self.approvals = Approvals(self._approver, library.settings.user_file)
         await self._begin_session()
+        self._requests = Requests(self.session, self.skills, self.toolset.get("SearchSkills") is not None)
 
     # The pieces
 
     def _prepare_of(self, given: Given) -> Prepare:
         """How a skill's text is made ready; what that takes is imported with the first skill that is loaded."""
         made: list[Prepare] = []
+
+        def check_stop(command: str, seconds: float) -> None:
+            if self._stop.is_set():
+                raise InvalidError(f"`{command}` was stopped after {seconds:.0f} s")
 
         def prepare(skill: "Skill", body: str, line: int, values: "Values") -> tuple[str, tuple[Diagnostic, ...]]:
             if not made:
@@ -167,63 +168,61 @@ class Agent:
 
                 places, settings = self.ground.places, self.ground.library.settings
                 rights = Rights(places, settings, given=given, trust_workspace=self.options.trust_workspace)
-                made.append(RunsCommands(rights, places.cwd))
+                made.append(RunsCommands(rights, places.cwd, progress=check_stop))
             return made[0](skill, body, line, values)
 
         return prepare
 
-    def _note(self, diagnostics: Sequence[Diagnostic]) -> None:
+    def _note(self, diagnostics: Iterable[Diagnostic]) -> None:
         for found in diagnostics:
             self.notices.append(Notice(found.severity, f"{found.place}: {found.problem}", found.fix))
 
-    def _tell_left_out(self) -> None:
-        if self.ground.trust.is_open:
-            return
-        items = left_out(self.ground.library)
-        named = ", ".join(f"{item.kind} {item.full_name}" for item in items[:10])
-        more = f" and {len(items) - 10} more" if len(items) > 10 else ""
-        why = "has changed since it was trusted" if self.ground.trust.state == "changed" else "is not trusted"
-        others = [
-            item.kind for item in self.ground.trust.items if item.kind in ("memory", "settings", "server", "hook")
-        ]
-        what = named + more if items else f"its {' and '.join(sorted(set(others))) or 'files'}"
-        fix = "`kitbag trust` shows what it would run, and asks; --trust-workspace trusts it for one run"
-        self.notices.append(Notice("warning", f"the workspace {why}; left out: {what}", fix))
+    def _open_journal(self, places: Places, sources: Sources) -> Journal:
+        secrets = [value for name, value in os.environ.items() if holds_secret(name)]
+        journal = Journal.open(journal_path(places.kitbag_home), Redactor([*secrets, *key_values(sources)]))
+        self._opened.callback(journal.close)
+        if journal.saved is not None:
+            what = f"the journal was damaged ({journal.saved.problem}); {journal.saved.records} records are kept"
+            self.notices.append(Notice("warning", what, f"the damaged file is in {journal.saved.folder}"))
+        return journal
 
-    def _find_session(self) -> Session:
-        options = self.options
-        if not options.resume:
+    def _find_session(self, places: Places) -> Session:
+        wanted = self.options.resume
+        if not wanted:
             return Session(self.journal, new_id())
-        name = newest_session(self.journal, self.ground.places.cwd) if options.resume == "last" else options.resume
-        session = resume(self.journal, name)
-        for warning in session.warnings:
-            self.notices.append(Notice("warning", warning))
+        session = resume(self.journal, newest_session(self.journal, places.cwd) if wanted == "last" else wanted)
+        self.notices += [Notice("warning", warning) for warning in session.warnings]
         return session
 
-    def _choose_model(self) -> None:
-        sources, problems = model_sources(self.ground.library.settings)
-        self._note(problems)
-        wanted = self.options.model or self.session.header.model
-        own = self.definition.model.name if self.definition is not None else ""
-        persona = self.ground.library.persona
-        if self._given_provider is not None:
-            sources = sources._replace(probe=False, environment={}, setting="")
-            self.chosen = choose(sources, "offline")._replace(
-                provider=self._given_provider.name, model=wanted.rpartition("/")[2] or self._given_provider.name
-            )
-            self.provider = self._given_provider
+    def _tell_left_out(self) -> None:
+        trust = self.ground.trust
+        if trust.is_open:
             return
-        if not wanted and (asked := own if own not in ("", "inherit") else persona.default_model if persona else ""):
-            try:
-                self.chosen = choose(sources, asked)
-                self.provider = self.chosen.connect()
-                self._opened.append(self.provider)
-                return
-            except KitbagError as error:
-                self.notices.append(Notice("warning", f"the model {asked!r} can't be had: {error.problem}", error.fix))
-        self.chosen = choose(sources, wanted)
-        self.provider = self.chosen.connect()
-        self._opened.append(self.provider)
+        items = [f"{item.kind} {item.full_name}" for item in left_out(self.ground.library)]
+        listed = ("skill", "command", "agent", "persona")
+        items += [f"{item.kind} {item.path}" for item in trust.items if item.kind not in listed]
+        more = f" and {len(items) - 10} more" if len(items) > 10 else ""
+        why = "has changed since it was trusted" if trust.state == "changed" else "is not trusted"
+        fix = "`kitbag trust` shows what it would run, and asks; --trust-workspace trusts it for one run"
+        what = f"the workspace {why}; left out: {', '.join(items[:10]) or 'all that it brings'}{more}"
+        self.notices.append(Notice("warning", what, fix))
+
+    def _choose_model(self, sources: Sources) -> None:
+        options, given = self.options, self._given_provider
+        if given is not None:
+            name = f"{given.name}/{options.model.rpartition('/')[2]}" if options.model else given.name
+            known = look_up(name, sources.models)
+            self.chosen = Chosen(given.name, name.rpartition("/")[2], known, "given", lambda: given)
+            self.provider = given
+            return
+        files: tuple[str, ...] = ()
+        if self.definition is not None:
+            files = (self.definition.model.name, *self.definition.model.alternatives)
+        elif self.ground.library.persona is not None:
+            files = (self.ground.library.persona.default_model,)
+        wishes = Wishes(options.model, self.session.header.model, files)
+        self.chosen, self.provider = choose_model(sources, wishes, self.notices.append)
+        self._opened.push_async_callback(self.provider.close)
 
     def _narrow(self) -> None:
         permissions = self.ground.permissions
@@ -234,47 +233,80 @@ class Agent:
             for problem in problems:
                 self.notices.append(Notice("warning", f"--allowed-tools: {problem.problem}", problem.fix))
             permissions = permissions.narrowed(access, "--allowed-tools")
+        if not self.options.mode:
+            permissions = permissions.in_mode(self._mode(permissions.mode))
         self.permissions = permissions
 
-    def _tools(self) -> list[Tool[Any]]:
-        from kitbag.tools.glob import GLOB
-        from kitbag.tools.grep import GREP
-        from kitbag.tools.read import READ
-        from kitbag.tools.skill import LIST_LOADED_SKILLS, SEARCH_SKILLS, SKILL, UNLOAD_SKILL
+    def _mode(self, own: Mode) -> Mode:
+        """Where the command line says nothing: the agent's, but neither a project's agent nor an earlier beginning of
+        the session makes it freer than the person's own settings."""
+        mode, agent = own, self.definition
+        if agent is not None and agent.permission_mode_original is not None:
+            is_own = agent.root.scope in ("user", "built-in") and own not in ("plan", "locked")
+            mode = agent.permission_mode if is_own else strictest(own, agent.permission_mode)
+        before = self.session.header.mode if self.options.resume else ""
+        return strictest(mode, before) if before in _MODES else mode
 
-        tools: list[Tool[Any]] = [READ, GLOB, GREP]
-        if self.ground.library.visible_skills():
-            tools += [SKILL, SEARCH_SKILLS, LIST_LOADED_SKILLS, UNLOAD_SKILL]
-        return tools
+    def _tools(self) -> list[Tool[Any]]:
+        """No skills: no word about them, and no tools for them."""
+        skills = () if self.ground.library.visible_skills() else {tool.name for tool in skill_tools()}
+        return [tool for tool in every_tool() if tool.name not in skills]
+
+    # The session
 
     async def _begin_session(self) -> None:
-        options, session = self.options, self.session
+        options, library = self.options, self.ground.library
         header = Header(
             self.ground.places.cwd,
-            self.chosen.name,
+            self.chosen.again,
             self.permissions.mode,
             options.agent,
-            self.ground.library.team,
-            self.ground.library.persona.full_name if self.ground.library.persona else "",
+            library.team,
+            library.persona.full_name if library.persona else "",
         )
         if options.resume and options.fork:
-            self.session = session = await fork(self.journal, session, header)
+            self.session = await fork(self.journal, self.session, header)
         elif not options.resume:
-            await session.start(header)
-        if not session.prompt:
-            await session.set_prompt(self._ledger())
-        stable = "".join(str(entry["text"]) for entry in session.prompt if entry["kind"] != "environment")
-        last = "".join(str(entry["text"]) for entry in session.prompt if entry["kind"] == "environment")
-        self.system = tuple(block for block in (Block(stable, cache=True), Block(last)) if block.text)
+            await self.session.start(header)
+        await self._drop_unusable()
+        if self.session.made_for != self._made_for():
+            await self.session.set_prompt(self._ledger(), self._made_for())
+        self.system = self._blocks()
+
+    async def _drop_unusable(self) -> None:
+        """Skills of an earlier run that this one may not see: of a workspace that is no longer trusted, say."""
+        for name in list(self.session.skills):
+            try:
+                self.skills.find(name)
+            except (LeftOutError, InvalidError) as error:
+                await self.session.drop_skill(name, error.problem)
+                self.notices.append(Notice("warning", f"the skill {name} is no longer loaded: {error.problem}"))
+            except KitbagError:
+                continue  # its file is gone: what was loaded stays
+
+    def _made_for(self) -> dict[str, Any]:
+        """All that a prompt depends on but for the files: as long as it stays, the prompt stays byte for byte."""
+        library = self.ground.library
+        return {
+            "provider": self.chosen.provider,
+            "window": self.chosen.known.window,
+            "mode": self.permissions.mode,
+            "agent": self.definition.path if self.definition is not None else "",
+            "team": library.team,
+            "persona": library.persona.path if library.persona is not None else "",
+            "append": self.options.append,
+            "trusted": self.ground.trust.is_open,
+            "tools": list(self.toolset.names()),
+        }
 
     def _ledger(self) -> Ledger:
         library = self.ground.library
         environment = environment_here(self.ground.places.cwd, self.ground.workspace.root)
         if self.definition is not None:
-            prompt = compose_prompt(self.definition, library, estimate_tokens, environment)
+            agent = self.definition._replace(permission_mode=self.permissions.mode)
+            prompt = compose_prompt(agent, library, estimate_tokens, environment)
             self._note(prompt.warnings)
-            # The environment of an agent stands in the middle; all of it is stable within a session.
-            return prompt.ledger
+            return _with_addition(prompt.ledger, self.options.append)
         wanted = Wanted(
             self.chosen.provider,
             self.chosen.known.window,
@@ -288,10 +320,25 @@ class Agent:
         self._note(prompt.warnings)
         return prompt.ledger
 
+    def _blocks(self) -> tuple[Block, ...]:
+        """In the ledger's order. Where the environment stands last, all before it is the same for every session."""
+        entries = self.session.prompt
+        last = entries[-1:] if entries and entries[-1]["kind"] == "environment" else ()
+        stable = "".join(str(entry["text"]) for entry in entries[: len(entries) - len(last)])
+        blocks = (Block(stable, cache=True), *(Block(str(entry["text"])) for entry in last))
+        return tuple(block for block in blocks if block.text)
+
+    async def _renew(self) -> tuple[Block, ...]:
+        """After a compaction nothing is cached any more, so the prompt may tell what has changed."""
+        await asyncio.to_thread(self.ground.library.refresh)
+        await self.session.set_prompt(self._ledger(), self._made_for())
+        self.system = self._blocks()
+        return self.system
+
     # A request
 
     def run(self, request: str, images: Sequence[Image] = ()) -> Run:
-        """Use it as a context manager; it begins when it is entered."""
+        """Use it as a context manager; it begins when it is entered. One at a time."""
         library = self.ground.library
         started = RunStarted(
             self.session.id,
@@ -304,60 +351,48 @@ class Agent:
         )
 
         async def work(emit: Emit) -> RunEnded:
-            for notice in self.notices:
-                emit(notice)
-            self.notices = []
-            await self._add_request(request, images, emit)
-            executor = Executor(self.session, self.toolset, self.context, self.approvals, emit, self.options.agent)
-            known = self.chosen.known
-            room = Room(known.window, known.max_output)
-            brain = Brain(self.provider, self.chosen.model, room, known.price, self.options.effort)
-            loop = Loop(self.session, brain, executor, self.system, self.options.limits, emit, self._patience)
-            return await loop.run()
-
-        return Run(self.session, started, work)
-
-    async def _add_request(self, request: str, images: Sequence[Image], emit: Emit) -> None:
-        parts: list[Part] = list(images)
-        one_turn: list[tuple[int, str]] = []
-        text = request
-        if request.startswith("/"):
-            name, _, arguments = request[1:].partition(" ")
+            if self._running is not None:
+                raise UsageError("this agent is busy with another request", "wait for it, or use another agent")
+            self._running = run
+            self._stop.clear()
             try:
-                delivered = await asyncio.to_thread(self.skills.load, name, arguments.strip(), "user")
-            except NotFoundError:
-                pass  # a path, say
-            else:
-                one_turn.append((len(parts), delivered.name))
-                parts.append(Text(delivered.text))
-                emit(SkillLoaded(delivered.name, delivered.tokens, "user"))
-                text = arguments.strip() or f"Do what the skill {delivered.name} says."
-        tail = await asyncio.to_thread(self._tail, text)
-        parts.append(Text("\n\n".join(piece for piece in (reveal_hidden(text), *tail) if piece)))
-        await self.session.add_user(parts, one_turn)
+                return await self._work(request, images, emit)
+            except asyncio.CancelledError:
+                self._stop.set()
+                raise
+            finally:
+                self._running = None
 
-    def _tail(self, text: str) -> list[str]:
-        """What only this message is told, so that nothing before it changes."""
-        library = self.ground.library
-        pieces: list[str] = []
-        if self.session.totals.turns:
-            pieces.append(told_changes(library.refresh()))
-        if self.toolset.get("SearchSkills") is not None:
-            pieces.append(suggested_skills(library, text, self.system[0].text))
-        return pieces
+        run = Run(self.session, started, work)
+        return run
+
+    async def _work(self, request: str, images: Sequence[Image], emit: Emit) -> RunEnded:
+        for notice in self.notices:
+            emit(notice)
+        self.notices = []
+        # What the conversation holds, whatever became of an earlier call that was cancelled while it loaded.
+        self.skills.restore(Loaded(*use[:7]) for use in self.session.skills.values())
+        await self._requests.add(request, images, self.system[0].text if self.system else "", emit)
+        options, known, agent = self.options, self.chosen.known, self.definition
+        limits = options.limits
+        if agent is not None:
+            limits = limits._replace(turns=limits.turns or agent.max_turns or 0)
+        effort = options.effort or (agent.effort if agent is not None and agent.effort in _EFFORTS else "")
+        brain = Brain(self.provider, self.chosen.model, Room(known.window, known.max_output), known.price, effort)
+        executor = Executor(self.session, self.toolset, self.context, self.approvals, emit, options.agent)
+        loop = Loop(self.session, brain, executor, self.system, limits, emit, self._patience, self._renew)
+        return await loop.run()
 
 
-def newest_session(journal: Journal, directory: str) -> str:
-    """The id of the last session that was begun in this directory. Raises NotFoundError."""
-    from kitbag.agent.session import PREFIX
+def _with_addition(ledger: Ledger, text: str) -> Ledger:
+    """The person's own words behind an agent's prompt."""
+    if not text.strip():
+        return ledger
+    entry = kept(
+        "appended", "--append-system-prompt", f"\n{reveal_hidden(text).strip()}\n", estimate_tokens, "command line"
+    )
+    return Ledger((*ledger.entries, entry))
 
-    newest, found = 0, ""
-    for stream in journal.streams(PREFIX):
-        record = next(iter(journal.read(stream)), None)
-        if record is not None and record.kind == "session" and record.body.get("directory") == directory:
-            last = journal.last(stream)
-            if last is not None and last.seq > newest:
-                newest, found = last.seq, stream.removeprefix(PREFIX)
-    if not found:
-        raise NotFoundError("there is no session in this directory yet", "start one without --continue")
-    return found
+
+_EFFORTS = frozenset(("low", "medium", "high"))
+_MODES = frozenset(("plan", "locked", "default", "acceptEdits", "autonomous"))

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kitbag.errors import Diagnostic
 from kitbag.models.catalog import check_own
-from kitbag.models.choice import ProviderSettings, Sources
+from kitbag.models.choice import ProviderSettings, Sources, key_variable, known_providers
 from kitbag.settings import Settings
 
 _PROTOCOLS: Final = ("", "anthropic", "chat", "responses")
@@ -24,6 +24,12 @@ def model_sources(settings: Settings, *, probe: bool = True) -> tuple[Sources, l
     for name, table in settings.tables("providers").items():
         providers[name] = _provider(name, table, settings.user_file, problems)
     return Sources(dict(os.environ), str(settings.get("model")), providers, models, probe), problems
+
+
+def key_values(sources: Sources) -> list[str]:
+    """What must never be written down, whatever the variables are called that hold it."""
+    variables = {key_variable(name, sources) for name in known_providers(sources)} - {""}
+    return [sources.environment[name] for name in variables if sources.environment.get(name)]
 
 
 def _provider(name: str, table: dict[str, Any], file: str, problems: list[Diagnostic]) -> ProviderSettings:

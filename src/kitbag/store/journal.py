@@ -313,15 +313,15 @@ class Journal:
 
     # Reading
 
-    def read(self, stream: str | None = None, after: int = 0) -> Iterator[Record]:
-        """Of one stream or of all, in order. Nothing is held between two records."""
+    def read(self, stream: str | None = None, after: int = 0, page: int = _PAGE) -> Iterator[Record]:
+        """Of one stream or of all, in order, so many at a time. Nothing is held between two records."""
         condition = "seq > ?" if stream is None else "stream = ? AND seq > ?"
-        query = f"{_SELECT}{condition} ORDER BY seq LIMIT {_PAGE}"
+        query = f"{_SELECT}{condition} ORDER BY seq LIMIT {page}"
         while True:
             rows = self._query(query, (after,) if stream is None else (stream, after))
             for row in rows:
                 yield self._record(row)
-            if len(rows) < _PAGE:
+            if len(rows) < page:
                 return
             after = int(rows[-1][0])
 

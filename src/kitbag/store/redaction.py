@@ -53,19 +53,11 @@ class Redactor:
         return any(word in lowered for word in _SIGNS_IN_LOWER_CASE)
 
     def text(self, text: str) -> str:
-        if len(text) < SHORTEST:
-            return text
-        spans = sorted(self._spans(text))
-        if not spans:
-            return text
-        pieces: list[str] = []
-        done = 0
-        for start, end in spans:
-            if start >= done:
-                pieces += (text[done:start], MARK)
-            done = max(done, end)
-        pieces.append(text[done:])
-        return "".join(pieces)
+        return _without(text, sorted(self._spans(text))) if len(text) >= SHORTEST else text
+
+    def known(self, text: str) -> str:
+        """Only the known values go; what merely looks like a secret stays. For answers that a person reads."""
+        return _without(text, sorted(self._known_spans(text))) if len(text) >= SHORTEST else text
 
     def value(self, value: object) -> object:
         """Of what JSON can hold, a copy: every text in it, keys too, and what a key says is a secret."""
@@ -88,7 +80,7 @@ class Redactor:
             return MARK
         return self.value(value)
 
-    def _spans(self, text: str) -> Iterator[Span]:
+    def _known_spans(self, text: str) -> Iterator[Span]:
         for secret in self._anywhere:
             if secret in text:
                 yield from _occurrences(text, secret)
@@ -96,11 +88,27 @@ class Redactor:
             for start, end in _occurrences(text, secret):
                 if not text[start - 1 : start].isalnum() and not text[end : end + 1].isalnum():
                     yield start, end
+
+    def _spans(self, text: str) -> Iterator[Span]:
+        yield from self._known_spans(text)
         lowered = text.lower()
         if len(lowered) != len(text):  # a few letters become two
             lowered = text.translate(_LOWER)
         yield from token_spans(text, lowered)
         yield from named_spans(text, lowered)
+
+
+def _without(text: str, spans: list[Span]) -> str:
+    if not spans:
+        return text
+    pieces: list[str] = []
+    done = 0
+    for start, end in spans:
+        if start >= done:
+            pieces += (text[done:start], MARK)
+        done = max(done, end)
+    pieces.append(text[done:])
+    return "".join(pieces)
 
 
 def _occurrences(text: str, secret: str) -> Iterator[Span]:

@@ -35,10 +35,20 @@ def settle(context: Context, tool: str, arguments: Mapping[str, Any], path: str)
         raise InvalidError(f"{path} can't be used: {facts.special or judgement.reason}")
     if facts.requested != facts.resolved:
         judgement = _decide(context, tool, facts.resolved)
-        if judgement.effect != "allow":
+        agreed = judgement.effect == "ask" and tool == "Read" and _agreed(context, facts)
+        if judgement.effect != "allow" and not agreed:
             problem = f"{path} leads to {facts.resolved}, which is not allowed with it: {judgement.reason}"
             raise InvalidError(problem, f"Use {facts.resolved} itself.")
     return Place(facts, _asked(judgement), "Read" if context.permissions.has("Read") else tool)
+
+
+def _agreed(context: Context, facts: Facts) -> bool:
+    """Whether the person who was asked about a link was told where it leads, and it still leads there."""
+    judgement = context.judgement
+    if judgement is None or judgement.effect != "ask":
+        return False
+    told = [part.reason.partition(", to /")[2] for part in judgement.parts if part.effect != "allow"]
+    return all(place == facts.resolved[1:] for place in told)
 
 
 def may_read(context: Context, path: str, place: Place) -> bool:

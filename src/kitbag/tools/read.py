@@ -18,7 +18,7 @@ from msgspec import Meta
 from kitbag.errors import InvalidError
 from kitbag.messages import Image
 from kitbag.permissions.beneath import open_to_read
-from kitbag.text.hidden import reveal_hidden
+from kitbag.text.hidden import find_hidden, reveal_hidden
 from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer, description, failure
 from kitbag.tools.lines import Line, after_lines, chunks, decoded, is_binary, lines
 from kitbag.tools.places import missing, number_of, refused, settle, shown
@@ -203,11 +203,13 @@ def _numbered(window: list[Line], text: _Text, path: str, first: int, size: int)
 
 def _rows(window: list[Line], first: int, unfinished: bool) -> _Shown:
     texts, note = _decoded(window)
+    plain = not find_hidden("\n".join(texts))  # most files are, and asking once is faster
     rows: list[str] = []
     room, cut = MOST_CHARACTERS, 0
     for number, (line, text) in enumerate(zip(window, texts, strict=True), first):
         missing_here = line.cut + max(0, len(text) - LONGEST_LINE)
-        row = f"{number:6d}\t{reveal_hidden(text[:LONGEST_LINE])}"
+        shown_text = text[:LONGEST_LINE] if plain else reveal_hidden(text[:LONGEST_LINE])
+        row = f"{number:6d}\t{shown_text}"
         if missing_here:
             least = "at least " if unfinished and number == first + len(window) - 1 else ""
             row += f" [{least}{missing_here:,} more characters in this line]"

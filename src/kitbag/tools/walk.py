@@ -221,8 +221,8 @@ def _read_rules(folder: int, name: str, start: str) -> _Rules | None:
 def _rule(line: str) -> tuple[str, bool, bool] | None:
     """A line of .gitignore: (regular expression, whether it ignores, whether it is for folders only)."""
     line = line if line.endswith("\\ ") else line.rstrip()
-    if not line or line.startswith("#") or len(line) > _LONGEST_RULE:
-        return None
+    if not line or line.startswith("#") or "//" in line or len(line) > _LONGEST_RULE:
+        return None  # for git, two slashes match nothing
     ignores = not line.startswith("!")
     line = line if ignores else line[1:]
     folders_only = line.endswith("/")

@@ -1,0 +1,42 @@
+"""The model of a run: what the person says, what the session had, what its agent or persona would like.
+
+Used by runtime/agent. An agent's or persona's wish that can't be had is told, and the person's usual model is used.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kitbag.errors import InvalidError, KitbagError
+from kitbag.events import Notice
+from kitbag.models.choice import Chosen, Sources, choose
+from kitbag.models.provider import Provider
+
+
+class Wishes(NamedTuple):
+    flag: str = ""
+    session: str = ""
+    """What it ran with before."""
+    files: tuple[str, ...] = ()
+    """Of the agent's file and its alternatives, or of the persona's; the first that can be had."""
+
+
+def choose_model(sources: Sources, wishes: Wishes, note: Callable[[Notice], None]) -> tuple[Chosen, Provider]:
+    """Raises UsageError and InvalidError for what the person said."""
+    # `offline` was no wish: a model that is there by now takes over.
+    said = wishes.flag or (wishes.session if wishes.session != "offline" else "")
+    if said:
+        return _connected(choose(sources, said))
+    files = [name for name in wishes.files if name not in ("", "inherit")]
+    usual = choose(sources)
+    for name in files:
+        try:
+            if name.partition(":")[0] == "scripted":
+                raise InvalidError("a file can't choose a script", "give it with --model")
+            return _connected(choose(sources, name, usual))
+        except KitbagError as error:
+            note(Notice("warning", f"the model {name!r} can't be had: {error.problem}", error.fix))
+    return _connected(usual)
+
+
+def _connected(chosen: Chosen) -> tuple[Chosen, Provider]:
+    return chosen, chosen.connect()

@@ -1,0 +1,69 @@
+"""From what a person types to a message of the conversation: `/name args`, and what stands at the tail.
+
+Used by runtime/agent. Nothing before the message changes for it.
+"""
+
+import asyncio
+import re
+from collections.abc import Sequence
+
+from kitbag.agent.ask_model import Emit
+from kitbag.agent.session import Session
+from kitbag.errors import NotFoundError
+from kitbag.events import Notice, SkillLoaded
+from kitbag.messages import Image, Part, Text
+from kitbag.packing.session_skills import Delivered, SessionSkills
+from kitbag.packing.suggestions import suggested_skills, told_changes
+from kitbag.text.hidden import reveal_hidden
+
+_COMMAND = re.compile(r"/(\S+)\s*(.*)", re.DOTALL)
+
+
+class Requests:
+    def __init__(self, session: Session, skills: SessionSkills, suggests: bool) -> None:
+        """`suggests`: whether the model has a way to use a suggestion."""
+        self.session = session
+        self.skills = skills
+        self.suggests = suggests
+        self._suggested = ""
+
+    async def add(self, request: str, images: Sequence[Image], catalog: str, emit: Emit) -> None:
+        """Raises LeftOutError for a skill of a workspace that is not trusted, and what a skill's commands end in."""
+        delivered, text = await self._command(request, emit)
+        tail = await asyncio.to_thread(self._tail, text, catalog)
+        parts: list[Part] = list(images)
+        one_turn = [(len(parts), delivered.name)] if delivered is not None else []
+        if delivered is not None:
+            parts.append(Text(delivered.text))
+        parts.append(Text("\n\n".join(piece for piece in (reveal_hidden(text), *tail) if piece)))
+        await self.session.add_user(parts, one_turn)
+        if delivered is not None:
+            emit(SkillLoaded(delivered.name, delivered.tokens, "user"))
+
+    async def _command(self, request: str, emit: Emit) -> tuple[Delivered | None, str]:
+        """For one turn the skill that is asked for by name, and what is left to say."""
+        command = _COMMAND.match(request)
+        if command is None:
+            return None, request
+        name, arguments = command[1], command[2].strip()
+        try:
+            delivered = await asyncio.to_thread(self.skills.load, name, arguments, "user")
+        except NotFoundError as error:
+            if "/" not in name:  # else it is a path
+                emit(Notice("warning", f"{error.problem}; the request goes on as it is", error.fix))
+            return None, request
+        for problem in delivered.problems:
+            if problem.severity != "info":
+                emit(Notice(problem.severity, f"{problem.place}: {problem.problem}", problem.fix))
+        return delivered, arguments or f"Do what the skill {delivered.name} says."
+
+    def _tail(self, text: str, catalog: str) -> list[str]:
+        """What only this message is told."""
+        library = self.skills.library
+        changes = told_changes(library.refresh()) if self.session.totals.turns else ""
+        if not self.suggests:
+            return [changes]
+        loaded = [one.name for one in self.skills.loaded()]
+        suggested = suggested_skills(library, text, catalog + self._suggested, loaded)
+        self._suggested += f"\n{suggested}"
+        return [changes, suggested]

@@ -1,0 +1,62 @@
+"""Which tools a run has, and that a name has to be exactly right."""
+
+import pytest
+
+from kitbag.library.tool_names import parse_tools
+from kitbag.tools.glob import GLOB
+from kitbag.tools.grep import GREP
+from kitbag.tools.read import READ
+from kitbag.tools.skill import SKILL, UNLOAD_SKILL
+from kitbag.tools.toolset import Toolset
+from tools.using import Bench
+
+EVERY = (READ, GLOB, GREP, SKILL, UNLOAD_SKILL)
+
+
+def test_tools_are_advertised_in_the_order_in_which_they_are_given(bench: Bench) -> None:
+    made = Toolset(EVERY, bench.context.permissions)
+    assert made.names() == ("Read", "Glob", "Grep", "Skill", "UnloadSkill")
+    assert [spec.name for spec in made.specs()] == list(made.names())
+    assert made.get("Read") is READ
+
+
+def test_an_agents_list_hides_everything_else(bench: Bench) -> None:  # D26
+    permissions = bench.context.permissions.narrowed(parse_tools("Read")[0], "agent.md")
+    made = Toolset(EVERY, permissions)
+    assert made.names() == ("Read",)
+    assert made.get("Grep") is None
+    assert made.why_not("Grep") == ("Grep is not available in this run", "Available are Read.")
+
+
+def test_an_agent_with_skills_can_unload_them(bench: Bench) -> None:
+    permissions = bench.context.permissions.narrowed(parse_tools("Skill")[0], "agent.md")
+    assert Toolset(EVERY, permissions).names() == ("Skill", "UnloadSkill")
+
+
+@pytest.mark.parametrize("rule", ["Grep", "Grep(*)"])
+def test_a_tool_that_a_rule_denies_is_not_advertised(bench: Bench, rule: str) -> None:  # D26
+    made = Toolset(EVERY, bench.allowing(deny=rule).permissions)
+    assert "Grep" not in made.names()
+    assert made.get("Grep") is None
+
+
+def test_a_rule_about_some_uses_leaves_the_tool_there(bench: Bench) -> None:
+    assert "Read" in Toolset(EVERY, bench.allowing(deny="Read(secret/**)").permissions).names()
+
+
+@pytest.mark.parametrize(
+    "name", ["read", "READ ", " Read", "Read\n", "mcp__x__Read", "Write", "", "x" * 100_000, "\ud800"]
+)
+def test_only_the_exact_name_is_a_tool(bench: Bench, name: str) -> None:  # D26
+    made = Toolset(EVERY, bench.context.permissions)
+    assert made.get(name) is None
+    problem, fix = made.why_not(name)
+    assert len(problem) < 800
+    assert fix
+    f"{problem} {fix}".encode()
+
+
+def test_a_name_that_is_nearly_right_gets_a_hint(bench: Bench) -> None:
+    made = Toolset(EVERY, bench.context.permissions)
+    assert made.why_not("read ")[1] == "Did you mean Read?"
+    assert made.why_not("frobnicate")[1].startswith("Available are Read, Glob")
