@@ -1,0 +1,79 @@
+"""Signals that end a run: what goes on is cancelled, and what does not stop is left behind.
+
+Used by `kitbag -p`. A handler of Python's own, so that it also works while a write to a full pipe blocks. Two seconds
+after the signal, or at the second one, the process ends; the journal bears that as it bears a crash.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from types import FrameType
+from typing import Final, Self
+
+SECONDS: Final = 1.8
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class InterruptedRunError(BaseException):
+    """Raised where no event loop runs yet. No Exception: nothing but the command itself may take it."""
+
+
+class Interruption:
+    """`number` is the signal that came; 0 as long as none did."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._cancel: Callable[[], object] = lambda: None
+
+    @property
+    def exit_code(self) -> int:
+        return 128 + self.number
+
+    def __enter__(self) -> Self:
+        for number in _SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # whoever started us may want it ignored
+                signal.signal(number, self._handle)
+        signal.signal(signal.SIGALRM, lambda *_: self._leave())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop = None
+        if not self.number:
+            for number in (*_SIGNALS, signal.SIGALRM):
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    usual = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+                    signal.signal(number, usual)
+
+    def cancels(self, cancel: Callable[[], object]) -> None:
+        """What a signal calls from now on, in the event loop that runs."""
+        self._loop, self._cancel = asyncio.get_running_loop(), cancel
+        if self.number:
+            self._loop.call_soon(cancel)
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        if self.number:
+            self._leave()
+        self.number = number
+        signal.setitimer(signal.ITIMER_REAL, SECONDS)
+        if self._loop is None:
+            raise InterruptedRunError
+        self._loop.call_soon_threadsafe(lambda: self._cancel())
+
+    def _leave(self) -> None:
+        for pid in _children():
+            with contextlib.suppress(OSError):
+                os.killpg(pid, signal.SIGKILL) if os.getpgid(pid) == pid else os.kill(pid, signal.SIGKILL)
+        os._exit(self.exit_code)
+
+
+def _children() -> set[int]:
+    """Of all our threads; where that can't be told, none."""
+    found: set[int] = set()
+    with contextlib.suppress(OSError, ValueError):
+        for thread in os.listdir("/proc/self/task"):
+            with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/children", encoding="ascii") as file:
+                found.update(int(pid) for pid in file.read().split())
+    return found

@@ -1,0 +1,269 @@
+"""How a run is told without a person at hand: the answer as text, one JSON document, or one JSON line an event.
+
+Used by headless. Stdout holds the answer or JSON and nothing else; what a person should know goes to stderr. The
+values of secret variables of the environment leave by neither.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final, cast
+
+from kitbag.cli import output
+from kitbag.errors import KitbagError
+from kitbag.events import (
+    Compacted,
+    Discarded,
+    Event,
+    MessageAdded,
+    Notice,
+    Retrying,
+    RunEnded,
+    RunStarted,
+    SkillLoaded,
+    TextDelta,
+    ThinkingDelta,
+    ToolFinished,
+    ToolStarted,
+    TurnEnded,
+)
+from kitbag.messages import message_to_json
+from kitbag.store.redaction import Redactor
+
+_NAMES: Final = {
+    "RunStarted": "start",
+    "TextDelta": "text",
+    "ThinkingDelta": "thinking",
+    "MessageAdded": "message",
+    "ToolStarted": "tool_start",
+    "ToolFinished": "tool_end",
+    "SkillLoaded": "skill_loaded",
+    "SkillUnloaded": "skill_unloaded",
+    "TurnEnded": "turn_end",
+    "RunEnded": "result",
+}
+
+
+class Report:
+    """What all have in common: nothing that is secret is shown."""
+
+    def __init__(self, secrets: tuple[str, ...] = ()) -> None:
+        self.redactor = Redactor(secrets)
+        self.session = ""
+        self.model = ""
+        self._begun = time.monotonic()
+
+    def event(self, event: Event) -> None:
+        if isinstance(event, RunStarted):
+            self.session, self.model = event.session, event.model
+
+    def fail(self, error: KitbagError) -> None:
+        """For an error outside of a run."""
+
+    def fault(self, problem: str, trace: str) -> None:
+        """A mistake of ours: the place in the program goes to stderr, whatever the format."""
+        for line in self.redactor.text(trace).rstrip().splitlines():
+            output.remark(output.for_terminal(line))
+        self.fail(KitbagError(f"a fault of Kitbag: {problem}", "tell the maintainers, with the lines above"))
+
+    def end(self) -> None:
+        """When all requests are done."""
+        sys.stdout.flush()
+
+    def result(self, ended: RunEnded) -> dict[str, Any]:
+        return {
+            "type": "result",
+            "status": ended.status,
+            "result": self.redactor.known(ended.text),
+            "session_id": self.session,
+            "model": self.model,
+            "turns": ended.turns,
+            "usage": ended.usage._asdict(),
+            "cost_usd": ended.cost,
+            "seconds": round(time.monotonic() - self._begun, 3),
+            "error": self.redactor.text(ended.error),
+            "fix": self.redactor.text(ended.fix),
+        }
+
+    def failure(self, error: KitbagError) -> dict[str, Any]:
+        found = {"error": self.redactor.text(error.problem), "fix": self.redactor.text(error.fix)}
+        return {"type": "result", "status": "failed", "result": "", "session_id": self.session, **found}
+
+
+class TextReport(Report):
+    """The answer; on stderr warnings always, progress where it is a terminal."""
+
+    def event(self, event: Event) -> None:
+        super().event(event)
+        match event:
+            case Notice(severity, text, fix):
+                if severity != "info":
+                    self._remark(severity, text, fix)
+            case RunStarted():
+                self._dim(f"{event.model}, {event.mode}, session {event.session}")
+            case ToolStarted():
+                self._dim(f"  {event.title}")
+            case ToolFinished(is_error=True):
+                self._dim(f"    {event.summary}")
+            case SkillLoaded(by="user"):
+                self._dim(f"  skill {event.name}, {event.tokens} tokens")
+            case Retrying():
+                self._dim(f"  {event.reason}; again in {event.seconds:.0f} s")
+            case Compacted():
+                self._dim(f"  the conversation was compacted: {event.before:,} -> {event.after:,} tokens")
+            case RunEnded():
+                self._ended(event)
+            case _:
+                pass
+
+    def fail(self, error: KitbagError) -> None:
+        output.fail(type(error)(self.redactor.text(error.problem), self.redactor.text(error.fix)))
+
+    def _dim(self, text: str) -> None:
+        if sys.stderr.isatty():
+            output.remark(output.style(output.clean(self.redactor.text(text)), "dim", sys.stderr))
+
+    def _ended(self, ended: RunEnded) -> None:
+        if ended.text:
+            output.exact(self.redactor.known(ended.text).rstrip("\n"))
+            sys.stdout.flush()
+        if ended.status != "completed":
+            self._remark("error", _in_words(ended), ended.fix)
+
+    def _remark(self, severity: str, text: str, fix: str) -> None:
+        colour = "red" if severity == "error" else "yellow"
+        output.remark(f"{output.style(severity, colour, sys.stderr)}: {output.clean(self.redactor.text(text))}")
+        if fix:
+            output.remark(f"  fix: {output.clean(self.redactor.text(fix))}")
+
+
+def _in_words(ended: RunEnded) -> str:
+    return {
+        "empty": "the model's answer was empty",
+        "max-turns": "stopped: the session has had as many turns as its limit allows; the work is not finished",
+        "max-tokens": "stopped: the session's tokens are used up, as --max-tokens says; the work is not finished",
+        "max-cost": "stopped: the session's budget is used up, as --max-cost says; the work is not finished",
+        "cancelled": "cancelled",
+    }.get(ended.status, ended.error or "failed")
+
+
+class Document(Report):
+    """One JSON object at the end. Of several requests the last; the others are in `earlier`."""
+
+    def __init__(self, secrets: tuple[str, ...] = ()) -> None:
+        super().__init__(secrets)
+        self._notices: list[dict[str, str]] = []
+        self._failed_calls: list[dict[str, str]] = []
+        self._results: list[dict[str, Any]] = []
+
+    def event(self, event: Event) -> None:
+        super().event(event)
+        match event:
+            case Notice():
+                self._notices.append({key: self.redactor.text(value) for key, value in event._asdict().items()})
+            case ToolFinished(is_error=True):
+                self._failed_calls.append({"tool": event.name, "problem": self.redactor.text(event.summary)})
+            case RunEnded():
+                self._results.append(self.result(event))
+            case _:
+                pass
+
+    def fail(self, error: KitbagError) -> None:
+        self._results.append(self.failure(error))
+        self.end()
+
+    def end(self) -> None:
+        if not self._results:
+            return
+        *earlier, last = self._results
+        also = {"earlier": earlier} if earlier else {}
+        output.as_json({**last, "failed_calls": self._failed_calls, "notices": self._notices, **also})
+        self._results = []
+        super().end()
+
+
+class Stream(Report):
+    """One line for each event; the keys are those of events.py."""
+
+    def __init__(self, secrets: tuple[str, ...] = ()) -> None:
+        super().__init__(secrets)
+        self._held: dict[type[TextDelta | ThinkingDelta], Held] = {
+            TextDelta: Held(self.redactor.known, secrets),
+            ThinkingDelta: Held(self.redactor.known, secrets),
+        }
+
+    def event(self, event: Event) -> None:
+        super().event(event)
+        if isinstance(event, TextDelta | ThinkingDelta):
+            text = self._held[type(event)].add(event.text)
+            if text:
+                self._line(event_json(type(event)(text)))
+            return
+        for kind, held in self._held.items():
+            rest = held.rest()
+            if rest and not isinstance(event, Discarded):
+                self._line(event_json(kind(rest)))
+        self._line(self.result(event) if isinstance(event, RunEnded) else self._hidden(event_json(event)))
+
+    def fail(self, error: KitbagError) -> None:
+        self._line(self.failure(error))
+
+    def _line(self, value: dict[str, Any]) -> None:
+        sys.stdout.write(json.dumps(value) + "\n")
+        sys.stdout.flush()
+
+    def _hidden(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.redactor.known(value)
+        if isinstance(value, dict):
+            return {key: self._hidden(item) for key, item in cast("dict[str, Any]", value).items()}
+        if isinstance(value, list | tuple):
+            return [self._hidden(item) for item in cast("list[Any]", value)]
+        return value
+
+
+class Held:
+    """Pieces of a text in which a secret may be spread over two: what may be the beginning of one is held back."""
+
+    def __init__(self, hide: Callable[[str], str], secrets: tuple[str, ...]) -> None:
+        self._hide = hide
+        self._secrets = secrets
+        self._waiting = ""
+
+    def add(self, piece: str) -> str:
+        """What may be shown now."""
+        text = self._waiting + piece
+        keep = max((_overlap(text, secret) for secret in self._secrets), default=0)
+        self._waiting = text[len(text) - keep :]
+        return self._hide(text[: len(text) - keep])
+
+    def rest(self) -> str:
+        text, self._waiting = self._waiting, ""
+        return self._hide(text)
+
+
+def _overlap(text: str, secret: str) -> int:
+    """How much of the end of a text begins a secret, without being all of it."""
+    for size in range(min(len(text), len(secret) - 1), 0, -1):
+        if text.endswith(secret[:size]):
+            return size
+    return 0
+
+
+def event_json(event: Event) -> dict[str, Any]:
+    name = type(event).__name__
+    fields: dict[str, Any] = event._asdict()
+    if isinstance(event, MessageAdded):
+        fields = {"message": message_to_json(event.message)}
+    if isinstance(event, TurnEnded):
+        fields = {"turn": event.turn, "usage": event.usage._asdict(), "cost_usd": event.cost}
+    return {"type": _NAMES.get(name, name.lower()), **fields}
+
+
+def report_for(output_format: str) -> Report:
+    from kitbag.store.secret_names import holds_secret
+
+    secrets = tuple(value for name, value in os.environ.items() if holds_secret(name) and len(value) > 5)
+    return {"text": TextReport, "json": Document, "stream-json": Stream}[output_format](secrets)
