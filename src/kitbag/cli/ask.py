@@ -1,33 +1,44 @@
-"""From the options of the root command to a request without a person at hand."""
+"""From the options of the root command to requests without a person at hand."""
 
 import os
 from typing import Any
 
 from kitbag.agent.loop import Limits
 from kitbag.cli.headless import Wanted, run_headless
-from kitbag.errors import UsageError
+from kitbag.cli.run_reports import report_for
+from kitbag.errors import KitbagError, UsageError
 from kitbag.library.tool_aliases import split_names
 from kitbag.runtime.agent import Options
 
 
 def ask(options: dict[str, Any]) -> int:
     """The exit code."""
-    directory = options["cwd"]
-    if directory and not os.path.isdir(directory):
-        raise UsageError(f"--cwd {directory}: not a directory", "give an existing directory")
+    try:
+        wanted = Wanted(options["prompt"], _options(options), options["output_format"], options["input_format"])
+    except KitbagError as error:
+        report_for(options["output_format"]).fail(error)
+        return error.exit_code
+    return run_headless(wanted)
+
+
+def _options(options: dict[str, Any]) -> Options:
+    """Raises UsageError for what can't go together."""
+    for name, directory in (("--cwd", options["cwd"]), *(("--dir", one) for one in options["dirs"])):
+        if directory and not os.path.isdir(directory):
+            raise UsageError(f"{name} {directory}: not a directory", "give an existing directory")
     if options["go_on"] and options["resume"]:
         raise UsageError("--continue and --resume together", "give one of them")
     if options["fork"] and not (options["go_on"] or options["resume"]):
         raise UsageError("--fork without a session", "say which with --resume ID or --continue")
-    given = Options(
-        directory=directory,
+    return Options(
+        directory=options["cwd"],
         model=options["model"],
         mode=options["permission_mode"],
         agent=options["agent"],
         team=options["team"],
         persona=options["persona"],
-        only_tools=_rules(options["allowed_tools"]),
-        no_tools=_rules(options["disallowed_tools"]),
+        only_tools=_rules("--allowed-tools", options["allowed_tools"]),
+        no_tools=_rules("--disallowed-tools", options["disallowed_tools"]),
         trust_workspace=options["trust_workspace"],
         append=options["append"],
         effort=options["effort"] or "",
@@ -36,9 +47,11 @@ def ask(options: dict[str, Any]) -> int:
         resume="last" if options["go_on"] else options["resume"],
         fork=options["fork"],
     )
-    return run_headless(Wanted(options["prompt"], given, options["output_format"], options["input_format"]))
 
 
-def _rules(written: tuple[str, ...]) -> tuple[str, ...]:
-    """`--allowed-tools "Read,Bash(git log:*)"`, or the option several times."""
-    return tuple(rule for text in written for rule in split_names(text))
+def _rules(name: str, written: tuple[str, ...]) -> tuple[str, ...]:
+    """`--allowed-tools "Read,Bash(git log:*)"`, or the option several times. Nothing in it would mean no limit."""
+    rules = tuple(rule for text in written for rule in split_names(text))
+    if written and not rules:
+        raise UsageError(f"{name} names no tool", "name one, or leave the option out")
+    return rules

@@ -36,7 +36,7 @@ class Interruption:
         for number in _SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # whoever started us may want it ignored
                 signal.signal(number, self._handle)
-        signal.signal(signal.SIGALRM, lambda *_: self._leave())
+        signal.signal(signal.SIGALRM, self._leave)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -58,11 +58,11 @@ class Interruption:
             self._leave()
         self.number = number
         signal.setitimer(signal.ITIMER_REAL, SECONDS)
-        if self._loop is None:
+        if self._loop is None or self._loop.is_closed():
             raise InterruptedRunError
-        self._loop.call_soon_threadsafe(lambda: self._cancel())
+        self._loop.call_soon_threadsafe(self._cancel)
 
-    def _leave(self) -> None:
+    def _leave(self, *_: object) -> None:
         for pid in _children():
             with contextlib.suppress(OSError):
                 os.killpg(pid, signal.SIGKILL) if os.getpgid(pid) == pid else os.kill(pid, signal.SIGKILL)

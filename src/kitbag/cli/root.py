@@ -15,6 +15,8 @@ _COMMANDS = {
     "personas": ("kitbag.cli.personas", "List and inspect personas."),
     "plugins": ("kitbag.cli.plugins", "Install, list, switch and remove plugins."),
     "pack": ("kitbag.cli.pack", "Turn a task into a subagent's context, inside a budget."),
+    "sessions": ("kitbag.cli.sessions", "List past conversations, to go on with."),
+    "models": ("kitbag.cli.models", "Which model would be used, and why; what is known about it."),
     "context": ("kitbag.cli.context", "What a session's model is shown, piece by piece, and what it costs."),
     "permissions": ("kitbag.cli.permissions", "List the rules, explain a decision, try a command in the sandbox."),
     "trust": ("kitbag.cli.trust", "See what a workspace would run, and trust it."),
@@ -80,7 +82,7 @@ def _run_options(function: F) -> F:
         click.option("--append-system-prompt", "append", default="", metavar="TEXT"),
         click.option("--dir", "dirs", multiple=True, metavar="DIR", help="Look for skills and agents here too, first."),
         click.option("--cwd", default="", metavar="DIR", help="Work in this directory."),
-        click.option("--max-turns", type=click.IntRange(1), metavar="N"),
+        click.option("--max-turns", type=click.IntRange(1), metavar="N", help="For the whole session."),
         click.option("--max-tokens", type=click.IntRange(1), metavar="N", help="For the whole session."),
         click.option(
             "--max-cost", type=click.FloatRange(0, min_open=True), metavar="USD", help="For the whole session."
@@ -96,6 +98,15 @@ def _run_options(function: F) -> F:
     return function
 
 
+def _refuse_before_command(context: click.Context) -> None:
+    """What is said of a request would be lost on a command."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if source is not None and source.name == "COMMANDLINE":
+            problem = f"{parameter.opts[-1]} is for requests, not for `{context.invoked_subcommand}`"
+            raise click.UsageError(f"{problem}; write it behind the command if that knows it", context)
+
+
 @click.group(
     cls=_Lazy,
     epilog=EXIT_CODES,
@@ -108,11 +119,11 @@ def _run_options(function: F) -> F:
 def cli(context: click.Context, **options: Any) -> None:
     """Kitbag gives AI agents the right skills at the right moment, and proves it."""
     if context.invoked_subcommand is not None:
+        _refuse_before_command(context)
         return
     if options["prompt"] is None:
         click.echo(context.get_help())
         return
     from kitbag.cli.ask import ask
 
-    context.obj["json"] = options["output_format"] != "text"
     context.exit(ask(options))

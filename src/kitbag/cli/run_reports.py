@@ -31,6 +31,7 @@ from kitbag.events import (
 )
 from kitbag.messages import message_to_json
 from kitbag.store.redaction import Redactor
+from kitbag.text.hidden import for_terminal
 
 _NAMES: Final = {
     "RunStarted": "start",
@@ -65,7 +66,7 @@ class Report:
     def fault(self, problem: str, trace: str) -> None:
         """A mistake of ours: the place in the program goes to stderr, whatever the format."""
         for line in self.redactor.text(trace).rstrip().splitlines():
-            output.remark(output.for_terminal(line))
+            output.remark(for_terminal(line))
         self.fail(KitbagError(f"a fault of Kitbag: {problem}", "tell the maintainers, with the lines above"))
 
     def end(self) -> None:
@@ -119,7 +120,7 @@ class TextReport(Report):
                 pass
 
     def fail(self, error: KitbagError) -> None:
-        output.fail(type(error)(self.redactor.text(error.problem), self.redactor.text(error.fix)))
+        output.fail(KitbagError(self.redactor.text(error.problem), self.redactor.text(error.fix)))
 
     def _dim(self, text: str) -> None:
         if sys.stderr.isatty():
@@ -190,8 +191,8 @@ class Stream(Report):
     def __init__(self, secrets: tuple[str, ...] = ()) -> None:
         super().__init__(secrets)
         self._held: dict[type[TextDelta | ThinkingDelta], Held] = {
-            TextDelta: Held(self.redactor.known, secrets),
-            ThinkingDelta: Held(self.redactor.known, secrets),
+            TextDelta: Held(self._known, secrets),
+            ThinkingDelta: Held(self._known, secrets),
         }
 
     def event(self, event: Event) -> None:
@@ -213,6 +214,9 @@ class Stream(Report):
     def _line(self, value: dict[str, Any]) -> None:
         sys.stdout.write(json.dumps(value) + "\n")
         sys.stdout.flush()
+
+    def _known(self, text: str) -> str:
+        return self.redactor.known(text)  # which is another one once the settings are read
 
     def _hidden(self, value: Any) -> Any:
         if isinstance(value, str):

@@ -53,6 +53,7 @@ class Offline:
             yield TextPiece(line)
         calls = any(isinstance(part, ToolCall) for part in parts)
         shown = sum(estimate_tokens(block.text) for block in request.system)
+        shown += sum(estimate_tokens(f"{tool.description}{tool.schema}") for tool in request.tools)
         shown += sum(estimate_tokens(str(part)) for message in request.messages for part in message.parts)
         usage = Usage(shown, estimate_tokens(text))
         yield Reply(Message("assistant", tuple(parts)), "tools" if calls else "end", usage, "offline")
@@ -147,16 +148,21 @@ def _hits(steps: list[tuple[ToolCall, str]]) -> list[tuple[str, int, str]]:
 
 
 def _best_files(steps: list[tuple[ToolCall, str]], wanted: set[str]) -> list[tuple[str, int]]:
-    """The files whose lines share most words with the request, each with its best line."""
-    scores: dict[str, float] = {}
+    """The files whose lines and names cover most of the request, each with its best line."""
+    covered: dict[str, set[str]] = {}
     lines: dict[str, tuple[int, int]] = {}
     for path, line, text in _hits(steps):
-        shared = len(words_of(text) & wanted)
-        scores[path] = scores.get(path, 0.0) + shared + (2.0 if words_of(os.path.basename(path)) & wanted else 0.0)
-        if shared > lines.get(path, (-1, 0))[0]:
-            lines[path] = (shared, line)
-    order = sorted(scores, key=lambda path: (-min(scores[path], 40.0), path))
+        shared = words_of(text) & wanted
+        covered.setdefault(path, words_of(os.path.basename(path)) & wanted).update(shared)
+        if len(shared) > lines.get(path, (-1, 0))[0]:
+            lines[path] = (len(shared), line)
+    order = sorted(covered, key=lambda path: (_is_setup(path), -len(covered[path]), -lines[path][0], path))
     return [(path, lines[path][1]) for path in order[:_FILES]]
+
+
+def _is_setup(path: str) -> bool:
+    """Skills, agents and tools' settings: what they say has been searched already, by the catalog."""
+    return any(part.startswith(".") and part not in (".", "..") for part in path.split("/"))
 
 
 def _answer(said: str, wanted: set[str], steps: list[tuple[ToolCall, str]]) -> str:
@@ -169,7 +175,7 @@ def _answer(said: str, wanted: set[str], steps: list[tuple[ToolCall, str]]) -> s
     for call, result in steps:
         if call.name == "Read" and result:
             pieces.append(f"From {call.arguments.get('file_path', '')}:\n\n{_fenced(result)}")
-    hits = _hits(steps)
+    hits = sorted(_hits(steps), key=lambda hit: (_is_setup(hit[0]), -len(words_of(hit[2]) & wanted)))
     if hits:
         rows = "\n".join(f"- {path}:{line}: {text[:160]}" for path, line, text in hits[:_HITS])
         more = f"\n- and {len(hits) - _HITS} more lines" if len(hits) > _HITS else ""
