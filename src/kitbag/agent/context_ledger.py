@@ -1,29 +1,37 @@
 """What the next request of a session would carry, piece by piece: prompt sections, tools, messages, skills, results.
 
-A view of the session, used by `kitbag context`. Its bytes close: the pieces together are all the text of the request,
-the names and arguments of calls included; what a provider's protocol adds around them is not counted.
+A view of the session, used by `kitbag context` and bench/savings. Its bytes close: the pieces together are all the text
+of the request in UTF-8 (system prompt; name, description and schema of each tool; texts, results, pictures, names
+and arguments of calls). What a protocol adds around them, ids and signatures included, is not counted.
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from kitbag.agent.session import Session
+from kitbag.agent.session import Session, resume
 from kitbag.messages import Image, Message, Part, Text, Thinking, ToolCall, ToolResult
 from kitbag.models.provider import ToolSpec
 from kitbag.text.tokens import estimate_tokens
 
-_IMAGE_TOKENS = 1_600
+_IMAGE_TOKENS: Final = 1_600
+_STUB = re.compile(r"\[The skill (.+?) was (?:shown here for one turn|here and has been unloaded)\.\]")
+_BLOCK = re.compile(r'<skill-invocation name="([^"]*)"')
+# What stands behind a person's words, each from its tag on.
+_TAILS: Final = (("<library-changes>", "changes"), ("<suggested-skills>", "suggestions"))
 
 
 class Piece(NamedTuple):
     kind: str
-    """A section of the prompt, tool, memory, catalog, skill, user, reply, thinking, call, result, image."""
+    """A section of the prompt; tool; user, changes, suggestions, summary, image; reply, thinking, call; result, agent;
+    skill, one-turn (a skill that goes with the next message), stub (where one was)."""
     name: str
-    """The file, the tool, the skill."""
+    """The file, the tool, the agent, the skill."""
     turn: int
     """0: there from the start."""
     tokens: int
+    """By estimate."""
     bytes: int
 
     def to_json(self) -> dict[str, Any]:
@@ -34,14 +42,14 @@ class Turn(NamedTuple):
     number: int
     model: str
     shown: int
-    """Tokens of its request, as the provider counted them."""
+    """Tokens of its request, as the provider counted them; the others too."""
     said: int
     cached: int
     cost: float | None
 
 
-def pieces_of(session: Session, tools: Sequence[ToolSpec]) -> list[Piece]:
-    """In the order in which they stand in the request."""
+def pieces_of(session: Session, tools: Sequence[ToolSpec], first_turn: int = 1) -> list[Piece]:
+    """In the order in which they stand in the request. `first_turn`: the number of the first reply that is there."""
     found: list[Piece] = []
     for entry in session.prompt:
         text = str(entry["text"])
@@ -49,46 +57,74 @@ def pieces_of(session: Session, tools: Sequence[ToolSpec]) -> list[Piece]:
     for spec in tools:
         text = tool_text(spec)
         found.append(Piece("tool", spec.name, 0, estimate_tokens(text), size_of(text)))
-    found += _of_messages(session)
+    found += _of_messages(session, first_turn)
     return found
 
 
-def _of_messages(session: Session) -> Iterator[Piece]:
-    called: dict[str, str] = {}
+def _of_messages(session: Session, first_turn: int) -> Iterator[Piece]:
+    called: dict[str, ToolCall] = {}
     holding = {use.call_id: use.name for use in session.skills.values() if use.call_id}
-    turn = 0
+    turn = first_turn - 1
     for message in session.messages():
         turn += message.role == "assistant"
         for part in message.parts:
             if isinstance(part, ToolCall):
-                called[part.id] = part.name
-            kind, name = _kind_of(message, part, called, holding)
-            text = text_of(part)
-            tokens = _IMAGE_TOKENS if isinstance(part, Image) else estimate_tokens(text)
-            yield Piece(kind, name, max(turn, 1), tokens, size_of(text))
+                called[part.id] = part
+            own = message.role == "assistant" or isinstance(part, ToolResult)
+            for kind, name, text in _split(message, part, called, holding):
+                tokens = _IMAGE_TOKENS if isinstance(part, Image) else estimate_tokens(text)
+                yield Piece(kind, name, turn if own else turn + 1, tokens, size_of(text))
 
 
-def _kind_of(message: Message, part: Part, called: dict[str, str], holding: dict[str, str]) -> tuple[str, str]:
+def _split(
+    message: Message, part: Part, called: dict[str, ToolCall], holding: dict[str, str]
+) -> Iterator[tuple[str, str, str]]:
+    """(kind, name, text): the texts of a part's pieces are, joined, the text of the part."""
+    text = text_of(part)
     match part:
-        case Text(text):
-            if message.role == "assistant":
-                return "reply", ""
-            if text.startswith("<skill-invocation"):
-                return "skill", text.partition('"')[2].partition('"')[0]
-            return ("summary", "") if text.startswith("<conversation-summary") else ("user", "")
+        case Text():
+            yield from [("reply", "", text)] if message.role == "assistant" else _said(text)
         case Thinking():
-            return "thinking", part.provider
+            yield "thinking", part.provider, text
         case Image():
-            return "image", part.media_type
+            yield "image", part.media_type, text
         case ToolCall():
-            return "call", part.name
+            yield "call", part.name, text
         case ToolResult():
-            skill = holding.get(part.call_id)
-            return ("skill", skill) if skill else ("result", called.get(part.call_id, ""))
+            yield (*_result(part, text, called.get(part.call_id), holding), text)
+
+
+def _said(text: str) -> Iterator[tuple[str, str, str]]:
+    if stub := _STUB.fullmatch(text):
+        yield "stub", stub[1], text
+    elif block := _BLOCK.match(text):
+        yield "one-turn", block[1], text
+    elif text.startswith("<conversation-summary>"):
+        yield "summary", "", text
+    else:
+        kind = "user"
+        for tag, next_kind in _TAILS:
+            own, found, rest = text.partition(tag)
+            if found:
+                yield kind, "", own
+                kind, text = next_kind, found + rest
+        yield kind, "", text
+
+
+def _result(result: ToolResult, text: str, call: ToolCall | None, holding: dict[str, str]) -> tuple[str, str]:
+    if stub := _STUB.fullmatch(text):
+        return "stub", stub[1]
+    tool = call.name if call is not None else ""
+    if tool == "Skill" and call is not None and not result.is_error:
+        block = _BLOCK.match(text)
+        return "skill", holding.get(result.call_id) or (block[1] if block else str(call.arguments.get("skill", "")))
+    if tool == "Task" and call is not None:
+        return "agent", str(call.arguments.get("subagent_type", ""))
+    return "result", tool
 
 
 def tool_text(spec: ToolSpec) -> str:
-    return f"{spec.name}\n{spec.description}\n{json.dumps(spec.schema, ensure_ascii=False)}"
+    return f"{spec.name}\n{spec.description}\n{_json(spec.schema)}"
 
 
 def text_of(part: Part) -> str:
@@ -99,9 +135,13 @@ def text_of(part: Part) -> str:
         case Image():
             return part.data
         case ToolCall():
-            return f"{part.name}\n{json.dumps(part.arguments, ensure_ascii=False)}"
+            return f"{part.name}\n{_json(part.arguments)}"
         case ToolResult():
             return "".join(text_of(inner) for inner in part.content)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def size_of(text: str) -> int:
@@ -124,3 +164,12 @@ def turns_of(session: Session) -> list[Turn]:
             shown = sent + cached + written
             found.append(Turn(len(found) + 1, model, shown, said, cached, record.body.get("cost")))
     return found
+
+
+def before_last_reply(session: Session) -> Session | None:
+    """The session as it was when the last request that the provider counted was sent. None: there was none."""
+    last = 0
+    for record in session.journal.read(session.stream):
+        if record.kind == "reply" and any((record.body.get("usage") or [0])[at] for at in (0, 2, 3) if at < 4):
+            last = record.seq
+    return resume(session.journal, session.id, last - 1) if last else None

@@ -323,12 +323,12 @@ def is_said(message: Message) -> bool:
     return message.role == "user" and not message.results
 
 
-def resume(journal: Journal, session_id: str) -> Session:
+def resume(journal: Journal, session_id: str, until: int = 0) -> Session:
     """From the records, as far as they can be read. Raises NotFoundError, and StoreError where not one can be."""
     session = Session(journal, session_id)
     found = 0
     try:
-        for record in _records(journal, session.stream):
+        for record in _records(journal, session.stream, until):
             session.apply(record)
             found += 1
     except (KitbagError, KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:

@@ -53,6 +53,10 @@ _KINDS: Final[dict[str, type]] = {
 }  # fmt: skip
 
 
+_LEAST: Final = {"window": 1_000, "output": 100}
+_MOST: Final = 1_000_000_000
+
+
 @lru_cache(maxsize=1)
 def _data() -> dict[str, Any]:
     import tomllib
@@ -77,9 +81,10 @@ def look_up(name: str, own: Mapping[str, Mapping[str, Any]] | None = None) -> Kn
     entries = cast("dict[str, dict[str, Any]]", _data()["models"])
     best = max((key for key in entries if model.startswith(key)), key=len, default="")
     found = Known(**entries[best], source=f"models.toml: {best}") if best else Known()
-    for key in (model, name):
-        if own and key in own:
-            found = found._replace(**own[key], source=f"settings: {key}")
+    mine = {key.lower(): key for key in own or ()}
+    for key in (model, name.lower()):
+        if own and key in mine:
+            found = found._replace(**own[mine[key]], source=f"settings: {mine[key]}")
     return found
 
 
@@ -94,13 +99,22 @@ def check_own(name: str, fields: object, path: str) -> tuple[dict[str, Any], lis
         )
     for key, value in given.items():
         kind = _KINDS.get(key)
-        numeric = isinstance(value, int | float) and not isinstance(value, bool)
+        least = _LEAST.get(key, 0)
         if kind is None:
             what, fix = f"`models.{name}.{key}` is not known", f"known are {', '.join(_KINDS)}"
-        elif (kind is bool and not isinstance(value, bool)) or (kind is not bool and (not numeric or value < 0)):
-            what, fix = f"`models.{name}.{key}` is {value!r}", f"write a {kind.__name__}"
+        elif not _is(value, kind, least):
+            wanted = {bool: "true or false", int: f"a whole number from {least} up", float: "dollars for a million"}
+            what, fix = f"`models.{name}.{key}` is {value!r}", f"write {wanted[kind]}"
         else:
             good[key] = kind(value)
             continue
         problems.append(Diagnostic("warning", "setting", path, 0, what, fix))
     return good, problems
+
+
+def _is(value: object, kind: type, least: int) -> bool:
+    if kind is bool or isinstance(value, bool):
+        return kind is bool and isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, int) and least <= value <= _MOST
+    return isinstance(value, int | float) and least <= value <= _MOST  # which no infinity and no NaN is

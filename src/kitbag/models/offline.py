@@ -7,7 +7,7 @@ the words it shares with the request, loads it, searches and reads the workspace
 import html
 import os
 import re
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 from kitbag.library.router import words_of
@@ -20,8 +20,9 @@ FIRST_LINE: Final = (
     " ANTHROPIC_API_KEY or OPENAI_API_KEY, start Ollama, or give --model."
 )
 _ENTRY = re.compile(r"^- (\S+?)(?:: (.*))?$", re.MULTILINE)
-_BLOCK = re.compile(r"<(available-skills|suggested-skills)>(.*?)</\1>", re.DOTALL)
-_TAGGED = re.compile(r"<([a-z][a-z-]+)[^>]*>.*?</\1>", re.DOTALL)
+_CATALOGS: Final = ("available-skills", "suggested-skills")
+_TAGS: Final = (*_CATALOGS, "library-changes", "skill-invocation", "standard-input", "conversation-summary")
+"""What stands in a message besides the words of the person."""
 _HIT = re.compile(r"^(.+?)[:-](\d+)[:-](.*)$")
 _NAME = re.compile(r"[\w./-]{3,}")
 _EMPTY_WORDS: Final = frozenset(
@@ -31,6 +32,7 @@ _EMPTY_WORDS: Final = frozenset(
     )
 )
 _SKILL_LINES, _HITS, _FILES, _READ_LINES = 14, 8, 2, 30
+_LONGEST_REQUEST, _MOST_BLOCKS = 20_000, 50
 
 
 class _Found(NamedTuple):
@@ -65,7 +67,7 @@ def _next(request: Request) -> list[Part]:
     if not request.tools:
         return [Text(_extract(request.messages))]
     tools = {tool.name: tool.schema.get("properties", {}) for tool in request.tools}
-    wanted = words_of(_TAGGED.sub(" ", said)) - _EMPTY_WORDS
+    wanted = words_of(_spoken(said)) - _EMPTY_WORDS
     if not steps:
         calls = _first_calls(request, said, wanted, tools)
         return calls or [Text(_answer(said, wanted, steps))]
@@ -90,6 +92,26 @@ def _since_the_person_spoke(messages: Iterable[Message]) -> tuple[str, list[tupl
     return said, [(call, results.get(call_id, "")) for call_id, call in calls.items()]
 
 
+def _places(text: str, tag: str) -> Iterator[tuple[int, int]]:
+    """Where blocks of that name stand. In one pass, whatever the text is."""
+    at = 0
+    while (start := text.find(f"<{tag}", at)) >= 0:
+        end = text.find(f"</{tag}>", start)
+        if end < 0:
+            return
+        at = end + len(tag) + 3
+        yield start, at
+
+
+def _spoken(said: str) -> str:
+    """The words of the person."""
+    for tag in _TAGS:
+        places = list(_places(said, tag))
+        for start, end in reversed(places[:_MOST_BLOCKS]):
+            said = f"{said[:start]} {said[end:]}"
+    return said[:_LONGEST_REQUEST]
+
+
 def _first_calls(request: Request, said: str, wanted: set[str], tools: dict[str, Any]) -> list[Part]:
     calls: list[Part] = []
     if "Skill" in tools and "<skill-invocation" not in said:
@@ -109,8 +131,8 @@ def best_skill(request: Request, said: str, wanted: set[str]) -> _Found | None:
     catalogs = [block.text for block in request.system] + [said]
     best: _Found | None = None
     for text in catalogs:
-        for block in _BLOCK.finditer(text):
-            for entry in _ENTRY.finditer(block[2]):
+        for start, end in (place for tag in _CATALOGS for place in _places(text, tag)):
+            for entry in _ENTRY.finditer(text[start:end]):
                 found = _score(html.unescape(entry[1]), html.unescape(entry[2] or ""), said, wanted)
                 if found.score >= 2.0 and (best is None or found.score > best.score):
                     best = found
@@ -121,7 +143,7 @@ def _score(name: str, description: str, said: str, wanted: set[str]) -> _Found:
     in_name = wanted & words_of(name.replace("-", " ").replace(":", " "))
     in_description = (wanted & words_of(description)) - in_name
     score = 2.0 * len(in_name) + len(in_description)
-    spoken = _TAGGED.sub(" ", said).lower()
+    spoken = _spoken(said).lower()
     if re.search(rf"(?<![\w-]){re.escape(name.lower())}(?![\w-])", spoken):
         score += 10
     return _Found(name, sorted(in_name | in_description), score)
@@ -129,7 +151,7 @@ def _score(name: str, description: str, said: str, wanted: set[str]) -> _Found:
 
 def _words_to_search(said: str, wanted: set[str]) -> list[str]:
     """As they are written, the longest first: short words are everywhere."""
-    spoken = _NAME.findall(_TAGGED.sub(" ", said))
+    spoken = _NAME.findall(_spoken(said))
     kept = [word.strip(".-/") for word in spoken if words_of(word) & wanted and len(word) > 3]
     return sorted(dict.fromkeys(kept), key=len, reverse=True)[:4]
 

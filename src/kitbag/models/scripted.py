@@ -13,11 +13,25 @@ from typing import Any, NamedTuple, cast
 
 from kitbag.errors import InvalidError
 from kitbag.messages import Message, Part, Text, Thinking, Usage
-from kitbag.models.provider import CallBegun, ModelError, Piece, Reply, Request, StopReason, TextPiece, ThinkingPiece
+from kitbag.models.provider import (
+    CallBegun,
+    FailureKind,
+    ModelError,
+    Piece,
+    Reply,
+    Request,
+    StopReason,
+    TextPiece,
+    ThinkingPiece,
+)
 from kitbag.models.wire import tool_call
 from kitbag.text.tokens import estimate_tokens
 
 NAME = "scripted"
+_LONGEST_DELAY = 3_600
+_KINDS: dict[int, FailureKind] = {
+    400: "bad-request", 401: "auth", 402: "spent", 403: "auth", 413: "too-long", 429: "overloaded", 529: "overloaded",
+}  # fmt: skip
 
 
 class Seen(NamedTuple):
@@ -130,7 +144,10 @@ def script_of(value: object) -> Script:
         return Script((Rule(_steps(cast("list[object]", value), "replies")),))
     fields = _object(value, "the script")
     rules: list[Rule] = []
-    for at, item in enumerate(cast("list[object]", fields.get("rules", []))):
+    given = fields.get("rules", [])
+    if not isinstance(given, list):
+        raise InvalidError("`rules` is no list", "write a list of rules")
+    for at, item in enumerate(cast("list[object]", given)):
         rule = _object(item, f"rules[{at}]")
         patterns = {name: str(rule.get(name, "")) for name in ("system", "first", "last")}
         for name, pattern in patterns.items():
@@ -163,6 +180,11 @@ def _step_of(value: object, place: str) -> Step:
     if unknown:
         raise InvalidError(f"{place} has an unknown field `{unknown[0]}`", f"known are {', '.join(sorted(_FIELDS))}")
     fault = fields.get("fault")
+    delay = fields.get("delay", 0)
+    if fields.get("stop") not in (None, "end", "tools", "length", "refusal"):
+        raise InvalidError(f"{place}.stop is {fields['stop']!r}", "write end, tools, length or refusal")
+    if not isinstance(delay, int | float) or not 0 <= delay <= _LONGEST_DELAY:
+        raise InvalidError(f"{place}.delay is {delay!r}", f"write seconds, from 0 to {_LONGEST_DELAY}")
     try:
         return Step(
             text=str(fields.get("text", "")),
@@ -171,7 +193,7 @@ def _step_of(value: object, place: str) -> Step:
             stop=fields.get("stop"),
             usage=Usage(**fields["usage"]) if "usage" in fields else None,
             fault=Fault(**fault) if fault else None,
-            delay=float(fields.get("delay", 0)),
+            delay=float(delay),
         )
     except (TypeError, ValueError) as error:
         raise InvalidError(f"{place}: {error}", "correct the reply") from error
@@ -220,9 +242,12 @@ class Scripted:
         step, fault = self.script.next(seen_in(request))
         await asyncio.sleep(step.delay)
         if fault is not None:
-            if fault.kind in ("cut-text", "no-end") and step.text:
+            if fault.kind in ("cut-text", "no-end", "idle") and step.text:
                 yield TextPiece(step.text[: len(step.text) // 2])
-            raise ModelError("transient", f"scripted fault {fault.status or fault.kind}", status=fault.status)
+            if fault.kind == "idle":
+                await asyncio.sleep(fault.seconds or _LONGEST_DELAY)
+            kind = _KINDS.get(fault.status, "transient")
+            raise ModelError(kind, fault.body or f"scripted fault {fault.status or fault.kind}", status=fault.status)
         if step.thinking:
             yield ThinkingPiece(step.thinking)
         for start in range(0, len(step.text), 40):

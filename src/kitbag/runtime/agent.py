@@ -201,10 +201,10 @@ class Agent:
         items = [f"{item.kind} {item.full_name}" for item in left_out(self.ground.library)]
         listed = ("skill", "command", "agent", "persona")
         items += [f"{item.kind} {item.path}" for item in trust.items if item.kind not in listed]
-        more = f" and {len(items) - 10} more" if len(items) > 10 else ""
+        more = f" and {len(items) - _MOST_NAMED} more" if len(items) > _MOST_NAMED else ""
         why = "has changed since it was trusted" if trust.state == "changed" else "is not trusted"
         fix = "`kitbag trust` shows what it would run, and asks; --trust-workspace trusts it for one run"
-        what = f"the workspace {why}; left out: {', '.join(items[:10]) or 'all that it brings'}{more}"
+        what = f"the workspace {why}; left out: {', '.join(items[:_MOST_NAMED]) or 'all that it brings'}{more}"
         self.notices.append(Notice("warning", what, fix))
 
     def _choose_model(self, sources: Sources) -> None:
@@ -394,5 +394,6 @@ def _with_addition(ledger: Ledger, text: str) -> Ledger:
     return Ledger((*ledger.entries, entry))
 
 
+_MOST_NAMED = 100
 _EFFORTS = frozenset(("low", "medium", "high"))
 _MODES = frozenset(("plan", "locked", "default", "acceptEdits", "autonomous"))

@@ -22,7 +22,9 @@ def main() -> int:
         return error.exit_code
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_serve(server))
-    return 0
+    if server.problem:
+        sys.stderr.write(f"error: {server.problem}\n  fix: take another port\n")
+    return 1 if server.problem else 0
 
 
 async def _serve(server: ModelServer) -> None:

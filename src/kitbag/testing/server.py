@@ -10,6 +10,7 @@ import threading
 from types import TracebackType
 from typing import Any, NamedTuple, Self, cast
 
+from kitbag.errors import InvalidError
 from kitbag.models.scripted import Fault, Script, Step
 from kitbag.testing.protocols import PATHS, Event, Protocol, document, events, seen_in, usage_of
 
@@ -21,8 +22,12 @@ class Received(NamedTuple):
     path: str
     headers: dict[str, str]
     body: dict[str, Any]
-    size: int
-    """Bytes of the body as they came."""
+    raw: bytes
+    """The body as it came."""
+
+    @property
+    def size(self) -> int:
+        return len(self.raw)
 
 
 class ModelServer:
@@ -32,7 +37,11 @@ class ModelServer:
         """`chunk`: send in pieces of so many bytes, wherever they cut; `newline`: `\\r\\n` is allowed, too."""
         self.script = script
         self.requests: list[Received] = []
+        self.connections = 0
+        """Open now."""
         self.open_streams = 0
+        self.problem = ""
+        """Why it could not be started."""
         self._port = port
         self._chunk = chunk
         self._newline = newline
@@ -61,8 +70,8 @@ class ModelServer:
     def __enter__(self) -> Self:
         self._thread = threading.Thread(target=lambda: asyncio.run(self.serve()), daemon=True)
         self._thread.start()
-        if not self._ready.wait(10):
-            raise RuntimeError("the model server did not start")
+        if not self._ready.wait(10) or self.problem:
+            raise InvalidError(self.problem or "the model server did not start", "take another port")
         return self
 
     def __exit__(
@@ -76,19 +85,26 @@ class ModelServer:
     async def serve(self) -> None:
         """Until it is stopped."""
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        server = await asyncio.start_server(self._connection, "127.0.0.1", self._port)
+        try:
+            server = await asyncio.start_server(self._connection, "127.0.0.1", self._port)
+        except OSError as error:
+            self.problem = f"port {self._port} can't be used: {error.strerror}"
+            self._ready.set()
+            return
         self._port = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._stop.wait()
         server.close()
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         try:
             while await self._request(reader, writer):
                 pass
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, asyncio.CancelledError):
             pass
         finally:
+            self.connections -= 1
             writer.close()
 
     async def _request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
@@ -97,7 +113,8 @@ class ModelServer:
         method, target, *_ = (*lines[0].split(" "), "", "")
         pairs = [line.partition(":") for line in lines[1:] if line]
         headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
-        length = min(int(headers.get("content-length") or 0), _LIMIT)
+        written = headers.get("content-length", "0")
+        length = min(int(written), _LIMIT) if written.isascii() and written.isdigit() else 0
         raw = await reader.readexactly(length)
         path = target.split("?")[0]
         try:
@@ -109,9 +126,10 @@ class ModelServer:
         protocol = found[0] if found else None
         if method != "POST" or protocol is None:
             return await self._other(writer, path, body)
-        self.requests.append(Received(path, headers, body, len(raw)))
+        self.requests.append(Received(path, headers, body, raw))
         step, fault = self.script.next(seen_in(protocol, body))
-        await asyncio.sleep(step.delay)
+        if step.delay and await _gone_or_after(reader, step.delay):
+            return False
         if fault is not None and fault.status:
             text = fault.body or json.dumps({"type": "error", "error": {"type": "scripted", "message": "as scripted"}})
             return await _answer(writer, fault.status, text, dict(fault.headers))
@@ -120,7 +138,7 @@ class ModelServer:
             return await _answer(writer, 200, document(protocol, step, usage_of(step, body), model))
         self.open_streams += 1
         try:
-            return await self._stream(writer, protocol, step, fault, body)
+            return await self._stream(reader, writer, protocol, step, fault, body)
         finally:
             self.open_streams -= 1
 
@@ -132,7 +150,13 @@ class ModelServer:
         return await _answer(writer, 404, {"error": {"message": f"no such path: {path}"}})
 
     async def _stream(
-        self, writer: asyncio.StreamWriter, protocol: Protocol, step: Step, fault: Fault | None, body: dict[str, Any]
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        protocol: Protocol,
+        step: Step,
+        fault: Fault | None,
+        body: dict[str, Any],
     ) -> bool:
         writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
         told = list(events(protocol, step, usage_of(step, body), str(body.get("model", "scripted"))))
@@ -143,7 +167,7 @@ class ModelServer:
             writer.transport.abort()
             return False
         if after == "idle" and fault is not None:
-            await asyncio.sleep(fault.seconds or 3600)
+            await _gone_or_after(reader, fault.seconds or 3600)
         writer.write(b"0\r\n\r\n")
         await writer.drain()
         return True
@@ -162,6 +186,14 @@ class ModelServer:
             if self._chunk:
                 await writer.drain()
         await writer.drain()
+
+
+async def _gone_or_after(reader: asyncio.StreamReader, seconds: float) -> bool:
+    """Whether the other side hung up before the time was over."""
+    try:
+        return not await asyncio.wait_for(reader.read(1), seconds)
+    except TimeoutError:
+        return False
 
 
 def _faulty(told: list[Event], fault: Fault | None, protocol: Protocol) -> tuple[list[Event], str]:

@@ -1,0 +1,117 @@
+"""What progressive loading saves: tokens of skills in real runs, beside loading every skill at the start.
+
+    python bench/savings.py
+
+Each row is a run of the real program against the scripted model on loopback, in a copy of the sample workspace; the
+figures are from the ledger that `kitbag context --json` prints. Skills of ten in the last part: the same with a library
+of ten skills of ordinary size.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from kitbag.testing import ModelServer, Rule, Script, Step
+
+ROOT = Path(__file__).resolve().parents[1]
+KITBAG = [sys.executable, "-m", "kitbag"]
+
+
+def loads(*names: str) -> list[Step]:
+    """A model that loads these skills, then answers."""
+    calls = tuple((f"c{at}", "Skill", json.dumps({"skill": name})) for at, name in enumerate(names))
+    return [Step(text="I look.", calls=calls), Step(text="Done.")] if calls else [Step(text="Done.")]
+
+
+SCENARIOS: list[tuple[str, str, list[Step]]] = [
+    ("simple query", "What is two plus two?", loads()),
+    ("code review", "Review this change.", loads("code-review")),
+    ("multi-skill task", "Review the SQL in this change, then add it to the changelog.",
+     loads("code-review", "sql-style", "changelog")),
+]  # fmt: skip
+
+
+def ask(workspace: Path, home: Path, request: str, steps: list[Step]) -> dict[str, Any]:
+    with ModelServer(Script([Rule(steps)])) as server:
+        environment = {**os.environ, **server.environment(), "HOME": str(home), "KITBAG_HOME": str(home / ".kitbag")}
+
+        def run(*words: str) -> str:
+            done = subprocess.run(
+                [*KITBAG, *words],
+                check=False,
+                cwd=workspace,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=120,
+                stdin=subprocess.DEVNULL,
+            )
+            if done.returncode:
+                sys.exit(f"kitbag {' '.join(words)} failed: {done.stderr}")
+            return done.stdout
+
+        run("-p", request, "--model", "anthropic/claude-sonnet-4-5", "--trust-workspace")
+        found: dict[str, Any] = json.loads(run("context", "--json"))
+        return found
+
+
+def at_start(found: dict[str, Any]) -> int:
+    return sum(piece["tokens"] for piece in found["pieces"] if not piece["turn"])
+
+
+def row(name: str, everything: int, ours: int) -> None:
+    saved = 100 * (1 - ours / everything) if everything else 0.0
+    print(f"{name:<24}{everything:>14,}{ours:>12,}{saved:>9.0f}%")
+
+
+def sample(base: Path) -> None:
+    workspace, home = base / "shop", base / "home"
+    shutil.copytree(ROOT / "examples" / "workspace", workspace)
+    (workspace / ".git").mkdir()
+    home.mkdir()
+    print("sample workspace         all at start     Kitbag    saved   (tokens of skills and prompt)")
+    first = ask(workspace, home, "Hello.", loads())
+    fixed = at_start(first) - first["skills"]["listed"]
+    everything = fixed + first["skills"]["possible"]
+    row("start", everything, at_start(first))
+    for name, request, steps in SCENARIOS:
+        found = ask(workspace, home, request, steps)
+        talk = found["tokens"] - at_start(found) - found["skills"]["loaded"]
+        row(name, everything + talk, found["tokens"])
+
+
+def ten(base: Path) -> None:
+    workspace, home = base / "ten", base / "ten-home"
+    (workspace / ".git").mkdir(parents=True)
+    home.mkdir()
+    for number in range(10):
+        folder = workspace / ".kitbag" / "skills" / f"skill-{number}"
+        folder.mkdir(parents=True)
+        head = f"---\nname: skill-{number}\ndescription: Does part {number} of the work, when it is asked for.\n---\n"
+        (folder / "SKILL.md").write_text(
+            head + "Read the change before you judge it, and say what you left out.\n" * 60
+        )
+    found = ask(workspace, home, "Hello.", loads())
+    listed, possible = found["skills"]["listed"], found["skills"]["possible"]
+    print(
+        f"\nten skills at start: {listed:,} tokens listed beside {possible:,} with all loaded:"
+        f" {listed / possible:.1%} (goal: 10%)"
+    )
+
+
+def main() -> None:
+    base = Path(tempfile.mkdtemp(prefix="kitbag-savings-"))
+    try:
+        sample(base)
+        ten(base)
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
