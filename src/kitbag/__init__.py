@@ -1,14 +1,34 @@
 """Kitbag gives AI agents the right skills at the right moment, and proves it.
 
-`SkillRegistry` is a session's door to its skills, `Registry` is everything that was found, `pack` turns a task
-into a subagent's context. Names are imported when they are first used, so that `import kitbag` costs nothing.
+`Agent` answers requests, `ask` does so without asyncio. `SkillRegistry` is a session's door to its skills, `Registry`
+is everything that was found, `pack` turns a task into a subagent's context. Names are imported when they are first
+used, so that `import kitbag` costs nothing.
 """
 
 TYPE_CHECKING = False  # what type checkers take for True; importing it from typing would cost as much as Python itself
 if TYPE_CHECKING:
+    from kitbag.agent.loop import Limits
+    from kitbag.agent.run import Run
     from kitbag.errors import AmbiguousError, Diagnostic, InvalidError, KitbagError, NotFoundError, UsageError
+    from kitbag.events import (
+        Compacted,
+        Discarded,
+        Event,
+        MessageAdded,
+        Notice,
+        Retrying,
+        RunEnded,
+        RunStarted,
+        SkillLoaded,
+        SkillUnloaded,
+        TextDelta,
+        ThinkingDelta,
+        ToolFinished,
+        ToolStarted,
+        TurnEnded,
+    )
     from kitbag.ledger import Entry, Ledger
-    from kitbag.library.agents import Agent
+    from kitbag.library.agents import Agent as AgentFile
     from kitbag.library.changes import Change
     from kitbag.library.personas import Persona
     from kitbag.library.registry import Registry
@@ -20,21 +40,32 @@ if TYPE_CHECKING:
     from kitbag.packing.output_contract import check_output
     from kitbag.packing.pack import Packer, PackOptions, Payload, pack
     from kitbag.packing.skill_registry import SkillDefinition, SkillIndex, SkillRegistry
+    from kitbag.runtime.agent import Agent
+    from kitbag.runtime.ask import ask
+    from kitbag.runtime.options import Options
     from kitbag.text.tokens import estimate_tokens
 
 __all__ = [
     "Agent",
+    "AgentFile",
     "AmbiguousError",
     "Budget",
     "Budgets",
     "Catalog",
     "Change",
+    "Compacted",
     "Diagnostic",
+    "Discarded",
     "Entry",
+    "Event",
     "InvalidError",
     "KitbagError",
     "Ledger",
+    "Limits",
+    "MessageAdded",
     "NotFoundError",
+    "Notice",
+    "Options",
     "OverBudgetError",
     "PackOptions",
     "Packer",
@@ -42,12 +73,24 @@ __all__ = [
     "Persona",
     "Places",
     "Registry",
+    "Retrying",
+    "Run",
+    "RunEnded",
+    "RunStarted",
     "Skill",
     "SkillDefinition",
     "SkillIndex",
+    "SkillLoaded",
     "SkillRegistry",
+    "SkillUnloaded",
+    "TextDelta",
+    "ThinkingDelta",
+    "ToolFinished",
+    "ToolStarted",
+    "TurnEnded",
     "UsageError",
     "Verdict",
+    "ask",
     "check_output",
     "estimate_tokens",
     "find_places",
@@ -55,9 +98,27 @@ __all__ = [
 ]
 
 _HOMES = {
+    "agent.loop": ("Limits",),
+    "agent.run": ("Run",),
     "errors": ("AmbiguousError", "Diagnostic", "InvalidError", "KitbagError", "NotFoundError", "UsageError"),
+    "events": (
+        "Compacted",
+        "Discarded",
+        "Event",
+        "MessageAdded",
+        "Notice",
+        "Retrying",
+        "RunEnded",
+        "RunStarted",
+        "SkillLoaded",
+        "SkillUnloaded",
+        "TextDelta",
+        "ThinkingDelta",
+        "ToolFinished",
+        "ToolStarted",
+        "TurnEnded",
+    ),
     "ledger": ("Entry", "Ledger"),
-    "library.agents": ("Agent",),
     "library.personas": ("Persona",),
     "library.changes": ("Change",),
     "library.registry": ("Registry",),
@@ -69,6 +130,9 @@ _HOMES = {
     "packing.output_contract": ("check_output",),
     "packing.pack": ("PackOptions", "Packer", "Payload", "pack"),
     "packing.skill_registry": ("SkillDefinition", "SkillIndex", "SkillRegistry"),
+    "runtime.agent": ("Agent",),
+    "runtime.ask": ("ask",),
+    "runtime.options": ("Options",),
     "text.tokens": ("estimate_tokens",),
 }
 
@@ -76,6 +140,10 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     import importlib
 
+    if name == "AgentFile":  # what an agent's file declares; its own module calls it Agent
+        from kitbag.library.agents import Agent
+
+        return Agent
     for home, names in _HOMES.items():
         if name in names:
             value = getattr(importlib.import_module(f"kitbag.{home}"), name)

@@ -1,6 +1,7 @@
 """The list of promises is honest: each names tests that exist, and each test of behaviour is on the list."""
 
 import ast
+import functools
 import tomllib
 from pathlib import Path
 
@@ -10,6 +11,7 @@ TESTS = Path(__file__).resolve().parent.parent
 REQUIREMENTS = tomllib.loads((TESTS / "behaviour" / "requirements.toml").read_text())["requirement"]
 
 
+@functools.cache
 def names_in(path: Path) -> set[str]:
     tree = ast.parse(path.read_text())
     names = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}

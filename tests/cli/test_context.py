@@ -1,10 +1,20 @@
 """`kitbag context`: the pieces of a session's next request, and their sums."""
 
+import fcntl
 import json
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from typing import Any
 
 import pytest
 
 from conftest import World
+from kitbag.messages import Usage
+from kitbag.testing import ModelServer, Rule, Script, Step
 
 
 @pytest.fixture
@@ -60,3 +70,94 @@ def test_the_table_is_plain_in_a_pipe(asked: World) -> None:
     assert "sql-style" in text
     assert "of the window" in text
     json.dumps(text)
+
+
+def _answered(world: World, server: ModelServer, *words: str) -> None:
+    world.env |= server.environment()
+    world.ok(*words, "--model", "anthropic/claude-sonnet-4-5", "--trust-workspace")
+
+
+def _texts_on_the_wire(body: dict[str, Any], messages: list[dict[str, Any]]) -> int:
+    """Counted from the bytes of the protocol, by nothing of ours."""
+    total = sum(len(block["text"].encode()) for block in body["system"])
+    for tool in body["tools"]:
+        schema = json.dumps(tool["input_schema"], ensure_ascii=False, separators=(",", ":"))
+        total += len(f"{tool['name']}\n{tool['description']}\n{schema}".encode())
+    for message in messages:
+        for block in message["content"]:
+            if block["type"] == "text":
+                total += len(block["text"].encode())
+            elif block["type"] == "tool_use":
+                arguments = json.dumps(block["input"], ensure_ascii=False, separators=(",", ":"))
+                total += len(f"{block['name']}\n{arguments}".encode())
+            else:
+                total += sum(len(inner["text"].encode()) for inner in block["content"])
+    return total
+
+
+def test_the_ledger_is_what_the_next_request_really_carries(asked: World) -> None:
+    skill = ("c1", "Skill", '{"skill": "sql-style"}')
+    read = ("c2", "Read", '{"file_path": "app/query.py"}')
+    replies = [Step(text="Zuerst.", calls=(skill, read)), Step(text="Fertig: né."), Step(text="Bitte.")]
+    with ModelServer(Script([Rule(replies)])) as server:
+        _answered(asked, server, "-p", "Wie schreibt man hier SQL? 数据库")
+        found = asked.json("context")
+        _answered(asked, server, "-p", "Danke.", "--continue")
+        body = server.requests[-1].body
+    assert body["messages"][-1]["content"][0]["text"] == "Danke."
+    assert found["bytes"] == _texts_on_the_wire(body, body["messages"][:-1])
+
+
+def test_the_residual_is_between_the_provider_s_count_and_ours_of_the_same_request(asked: World) -> None:
+    with ModelServer(Script([Rule([Step(text="Hi.", usage=Usage(100, 2, 30, 4))])])) as server:
+        _answered(asked, server, "-p", "Hello.")
+        found = asked.json("context")
+    assert found["last_request"]["provider"] == 134
+    prefix = sum(piece["tokens"] for piece in found["pieces"] if not piece["turn"])
+    said = next(piece["tokens"] for piece in found["pieces"] if piece["kind"] == "user")
+    assert found["last_request"]["ours"] == prefix + said
+
+
+def test_tools_memory_skills_and_turns_have_their_own_sums(asked: World) -> None:
+    found = asked.json("context")
+    skill = next(one for one in found["skills"]["each"] if one["name"] == "sql-style")
+    assert skill["listed"] > 0
+    assert skill["loaded"] > 0
+    assert skill["possible"] > 0
+    assert found["skills"]["possible"] == sum(one["possible"] for one in found["skills"]["each"])
+    tools = {tool["name"]: tool for tool in found["tools"]}
+    assert tools["Read"]["calls"] >= 1
+    assert tools["Read"]["result_tokens"] > 0
+    assert tools["Glob"]["described"] > 0
+    assert [row["name"].rpartition("/")[2] for row in found["memory"]][-1] == "AGENTS.md"
+    standing = sum(turn["tokens"] for turn in found["turns"])
+    assert standing == sum(piece["tokens"] for piece in found["pieces"] if piece["turn"])
+    assert found["left"] == found["compacted_at"] - found["tokens"]
+
+
+def test_a_terminal_of_80_columns_is_enough(asked: World) -> None:
+    lines = in_terminal(asked, "context").replace("\r", "").split("\n")
+    assert max(len(line) for line in lines) <= 80
+    assert any("sql-style" in line for line in lines)
+
+
+def in_terminal(world: World, *arguments: str) -> str:
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    env = world.env | {"COLUMNS": "80"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kitbag", *arguments], cwd=world.workspace, env=env, stdout=follower, stderr=follower
+    )
+    os.close(follower)
+    seen = b""
+    while True:
+        try:
+            piece = os.read(leader, 65_536)
+        except OSError:
+            break
+        if not piece:
+            break
+        seen += piece
+    os.close(leader)
+    assert process.wait(60) == 0
+    return seen.decode()

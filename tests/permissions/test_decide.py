@@ -232,7 +232,7 @@ def test_roots_come_from_the_user_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_tools_without_effect_need_no_rule_but_obey_them(tmp_path: Path, mode: Mode) -> None:
-    for tool in ("Skill", "ListSkills", "SearchSkills", "UnloadSkill", "TodoWrite", "TaskOutput", "AskUser"):
+    for tool in ("Skill", "ListLoadedSkills", "SearchSkills", "UnloadSkill", "TodoWrite", "TaskOutput", "AskUser"):
         assert effect(permissions(tmp_path, mode), tool) == "allow"
         assert effect(permissions(tmp_path, mode, deny=(tool,)), tool) == "deny"
         asked = effect(permissions(tmp_path, mode, ask=(tool,), allow=(tool,)), tool)
@@ -405,7 +405,7 @@ def test_an_agents_tool_list_holds_in_every_mode(tmp_path: Path, mode: Mode) -> 
         "Bash",
         "Task",
         "Skill",
-        "ListSkills",
+        "ListLoadedSkills",
         "read",
         "Read ",
     ):
@@ -435,7 +435,7 @@ def test_an_agents_specifiers_limit_and_allow_nothing(tmp_path: Path) -> None:
 
 def test_an_agent_with_skills_has_their_companions(tmp_path: Path) -> None:
     made = permissions(tmp_path).narrowed(parse_tools("Skill")[0], "agent.md")
-    assert made.has("ListSkills")
+    assert made.has("ListLoadedSkills")
     assert effect(made, "SearchSkills", query="x") == "allow"
 
 

@@ -54,7 +54,7 @@ def path_rule_matches(text: str, path: str, effect: Effect = "allow", folder: bo
         ("srv/tool", "mcp__srv__tool", None),
         ("WebFetch(domain:*.X.com)", "WebFetch", "domain:*.X.com"),
         ("Skill(deploy *)", "Skill", "deploy *"),
-        ("listskills", "ListSkills", None),
+        ("listloadedskills", "ListLoadedSkills", None),
         ("Deploy", "Deploy", None),
     ],
 )

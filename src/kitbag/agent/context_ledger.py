@@ -168,8 +168,6 @@ def turns_of(session: Session) -> list[Turn]:
 
 def before_last_reply(session: Session) -> Session | None:
     """The session as it was when the last request that the provider counted was sent. None: there was none."""
-    last = 0
-    for record in session.journal.read(session.stream):
-        if record.kind == "reply" and any((record.body.get("usage") or [0])[at] for at in (0, 2, 3) if at < 4):
-            last = record.seq
+    replies = (record for record in session.journal.read(session.stream) if record.kind == "reply")
+    last = max((record.seq for record in replies if any(record.body.get("usage", ()))), default=0)
     return resume(session.journal, session.id, last - 1) if last else None

@@ -39,14 +39,14 @@ def _give_up_output() -> None:
 
 
 def _run() -> int:
-    from click.exceptions import Abort, ClickException, Exit
+    from click.exceptions import Abort, ClickException
 
     from kitbag.cli.root import cli
     from kitbag.errors import KitbagError
 
     chosen: dict[str, bool] = {}
     try:
-        cli.main(prog_name="kitbag", standalone_mode=False, obj=chosen)
+        code = cli.main(prog_name="kitbag", standalone_mode=False, obj=chosen)
     except KitbagError as error:
         from kitbag.cli.output import fail
 
@@ -57,6 +57,4 @@ def _run() -> int:
         return error.exit_code
     except Abort:
         return INTERRUPTED
-    except Exit as leave:
-        return leave.exit_code
-    return 0
+    return code if isinstance(code, int) else 0  # what a command gave to `Context.exit` comes back so

@@ -8,75 +8,111 @@ from kitbag.cli import output
 from kitbag.cli.options import json_option
 from kitbag.library.scopes import find_places
 
-_BAR = 16
+_BAR = 12
+_MOST_ROWS = 20
+"""Of skills that are not loaded, and of turns; JSON has all."""
 
 
 @click.command()
-@click.option("--session", "session_id", default="", metavar="ID", help="This session; the newest of this directory.")
+@click.option(
+    "--session", "session_id", default="", metavar="ID", help="This session, instead of this directory's newest."
+)
 @json_option
 def command(session_id: str, as_json: bool) -> None:
     """What a session's next request would carry: every section, tool, skill, memory file and turn, and its cost."""
-    found = _look(session_id)
+    from kitbag.runtime.context import context_of
+
+    found = context_of(find_places(), session_id)
     if as_json:
         return output.as_json(found)
+    for warning in found["warnings"]:
+        output.remark(f"{output.style('warning', 'yellow')}: {output.clean(warning)}")
     _show(found)
     return None
 
 
-def _look(session_id: str) -> dict[str, Any]:
-    from kitbag.runtime.context import context_of
-
-    return context_of(find_places(), session_id)
-
-
 def _show(found: dict[str, Any]) -> None:
-    output.echo(
-        f"session {output.clean(found['session'])}, {output.clean(found['model'])}, "
-        f"{output.count(len(found['turns']), 'turn')}"
-    )
-    most = max((row["tokens"] for row in found["groups"]), default=0) or 1
-    rows = [
-        (
-            row["kind"],
-            f"{row['tokens']:,}",
-            "█" * round(row["tokens"] / most * _BAR) or ("▏" if row["tokens"] else ""),
-            f"{row['bytes']:,}",
-            _named(row),
-        )
-        for row in found["groups"]
-    ]
-    output.table(("KIND", "TOKENS", "SHARE", "BYTES", "WHAT"), rows)
+    turns = output.count(len(found["turns"]), "turn")
+    output.echo(f"session {output.clean(found['session'])}, {output.clean(found['model'])}, {turns}")
     window, used = found["window"], found["tokens"]
     full = min(1.0, used / window) if window else 0.0
-    output.echo(f"\n{'█' * round(full * 40):░<40}  {used:,} of {window:,} tokens, {full:.1%} of the window")
-    skills = found["skills"]
-    output.echo(
-        f"skills: {skills['listed']:,} tokens listed, {skills['loaded']:,} loaded, {skills['possible']:,} if all were"
-    )
+    output.echo(f"{'█' * round(full * 40):░<40} {used:,} of {window:,} tokens, {full:.1%} of the window")
+    output.echo(f"{found['left']:,} tokens are left until the conversation is compacted at {found['compacted_at']:,}\n")
+    _pieces(found)
+    _skills(found["skills"])
+    _tools(found["tools"])
     if found["turns"]:
-        output.echo()
-        output.table(
-            ("TURN", "SHOWN", "CACHED", "SAID", "COST", "MODEL"),
-            [
-                (
-                    str(turn["number"]),
-                    f"{turn['shown']:,}",
-                    f"{turn['cached']:,}",
-                    f"{turn['said']:,}",
-                    "" if turn["cost"] is None else f"${turn['cost']:.4f}",
-                    turn["model"],
-                )
-                for turn in found["turns"]
-            ],
-        )
+        _turns(found["turns"])
     last = found["last_request"]
     if last["provider"]:
         output.echo(
-            f"last request: {last['provider']:,} tokens by the provider's count, {last['ours']:,} by ours, "
+            f"\nlast request: {last['provider']:,} tokens by the provider's count, {last['ours']:,} by ours, "
             f"{last['residual']:+,} between them"
         )
 
 
-def _named(row: dict[str, Any]) -> str:
+def _pieces(found: dict[str, Any]) -> None:
+    most = max((row["tokens"] for row in found["groups"]), default=0) or 1
+    rows = [
+        (row["kind"], f"{row['tokens']:,}", _bar(row["tokens"], most), f"{row['bytes']:,}", _name(row))
+        for row in found["groups"]
+    ]
+    output.table(("KIND", "TOKENS", "SHARE", "BYTES", "WHAT"), rows)
+    output.echo(f"{used(found['tokens'])} in {found['bytes']:,} bytes: all the text of the next request\n")
+
+
+def used(tokens: int) -> str:
+    return output.count(tokens, "token")
+
+
+def _bar(tokens: int, most: int) -> str:
+    return "█" * round(tokens / most * _BAR) or ("▏" if tokens else "")
+
+
+def _name(row: dict[str, Any]) -> str:
     name = output.short_path(row["name"]) if row["name"].startswith("/") else row["name"]
     return f"{name} ({row['count']})" if row["count"] > 1 else name
+
+
+def _skills(skills: dict[str, Any]) -> None:
+    if not skills["each"]:
+        return
+    ordered = sorted(skills["each"], key=lambda one: (-one["loaded"], -one["possible"], one["name"]))
+    shown = ordered[: max(_MOST_ROWS, sum(1 for one in ordered if one["loaded"]))]
+    rows = [(one["name"], *(_number(one[key]) for key in ("listed", "loaded", "possible"))) for one in shown]
+    output.table(("SKILL", "LISTED", "LOADED", "POSSIBLE"), rows)
+    left = len(ordered) - len(shown)
+    more = f"; {output.count(left, 'more skill')} in --json" if left else ""
+    output.echo(
+        f"{skills['listed']:,} tokens listed, {skills['loaded']:,} loaded, {skills['possible']:,} if all were{more}\n"
+    )
+
+
+def _tools(tools: list[dict[str, Any]]) -> None:
+    keys = ("described", "calls", "call_tokens", "result_tokens")
+    rows = [(tool["name"], *(_number(tool[key]) for key in keys)) for tool in tools]
+    output.table(("TOOL", "DESCRIBED", "CALLS", "ASKED", "RESULTS"), rows)
+
+
+def _turns(turns: list[dict[str, Any]]) -> None:
+    output.echo()
+    shown = turns[-_MOST_ROWS:]
+    if len(turns) > len(shown):
+        output.echo(f"({output.count(len(turns) - len(shown), 'earlier turn')} in --json)")
+    rows = [
+        (
+            str(turn["number"]),
+            f"{turn['tokens']:,}",
+            f"{turn['shown']:,}",
+            f"{turn['cached']:,}",
+            f"{turn['said']:,}",
+            "?" if turn["cost"] is None else f"${turn['cost']:.4f}",
+            turn["model"],
+        )
+        for turn in shown
+    ]
+    output.table(("TURN", "HERE NOW", "SHOWN", "CACHED", "SAID", "COST", "MODEL"), rows)
+
+
+def _number(value: int) -> str:
+    return f"{value:,}" if value else "-"

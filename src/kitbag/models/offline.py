@@ -208,7 +208,8 @@ def _answer(said: str, wanted: set[str], steps: list[tuple[ToolCall, str]]) -> s
 
 
 def _about_skill(name: str, block: str, wanted: set[str]) -> str:
-    body = re.sub(r"(?s)^.*?<skill-invocation[^>]*>\n.*?\n\n|</skill-invocation>.*$", "", block).strip()
+    rest = block[max(block.find("<skill-invocation"), 0) :]
+    body = rest.partition("\n\n")[2].partition("</skill-invocation>")[0].strip()
     rows = body.splitlines()
     shared = [len(words_of(row) & wanted) for row in rows]
     best = shared.index(max(shared)) if shared else 0

@@ -30,7 +30,7 @@ class Rule(NamedTuple):
     """The folder that patterns such as `/x` start from."""
 
 
-COMPANIONS: Final = ("ListSkills", "SearchSkills", "UnloadSkill")
+COMPANIONS: Final = ("ListLoadedSkills", "SearchSkills", "UnloadSkill")
 READ_TOOLS: Final = ("Read", "Glob", "Grep")
 EDIT_TOOLS: Final = ("Edit", "Write", "NotebookEdit")
 _FAMILIES: Final = {"Read": READ_TOOLS, "Edit": EDIT_TOOLS}

@@ -4,16 +4,18 @@ Uses the journal, the library and the tools as they are now; starts nothing and 
 """
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
-from kitbag.agent.context_ledger import Piece, Turn, pieces_of, request_bytes, turns_of
+from kitbag.agent.brain import Room
+from kitbag.agent.context_ledger import Piece, Turn, before_last_reply, pieces_of, request_bytes, turns_of
 from kitbag.agent.session import Session, resume
+from kitbag.agent.sessions import newest_session
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places
 from kitbag.library.skill_files import read_skill_body
 from kitbag.models.catalog import look_up
 from kitbag.models.provider import ToolSpec
-from kitbag.runtime.agent import newest_session
 from kitbag.runtime.sources import model_sources
 from kitbag.runtime.tools import every_tool
 from kitbag.store.journal import Journal, journal_path
@@ -26,24 +28,35 @@ def context_of(places: Places, session_id: str = "") -> dict[str, Any]:
     with Journal.open(journal_path(places.kitbag_home), Redactor.of_environment(os.environ)) as journal:
         session = resume(journal, session_id or newest_session(journal, places.cwd))
         turns = turns_of(session)
-    library = Registry(places, leave_out_project=not session.made_for.get("trusted", False))
+        before = before_last_reply(session)
+    header = session.header
+    library = Registry(
+        places,
+        team=header.team,
+        persona=header.persona,
+        leave_out_project=not session.made_for.get("trusted", False),
+    )
     specs = _specs(session)
-    pieces = pieces_of(session, specs)
+    replies = sum(message.role == "assistant" for message in session.messages())
+    pieces = pieces_of(session, specs, max(len(turns) - replies, 0) + 1)
     system = [str(entry["text"]) for entry in session.prompt]
-    sources, _ = model_sources(library.settings, probe=False)
     return {
         "session": session.id,
-        "directory": session.header.directory,
-        "model": session.header.model,
-        "window": look_up(session.header.model, sources.models).window,
-        "tokens": sum(piece.tokens for piece in pieces),
+        "directory": header.directory,
+        "model": header.model,
+        **_room(library, session, pieces),
+        "tokens": _tokens(pieces),
         "bytes": sum(piece.bytes for piece in pieces),
         "request_bytes": request_bytes(system, specs, session.messages()),
-        "skills": _three_numbers(library, pieces),
         "groups": _groups(pieces),
-        "turns": [dict(turn._asdict()) for turn in turns],
-        "last_request": _last_request(session, pieces, turns),
+        "skills": _skills(library, session, pieces),
+        "tools": _tools(pieces),
+        "agents": _named(pieces, "agent"),
+        "memory": _named(pieces, "memory"),
+        "turns": [{**turn._asdict(), **_standing(pieces, turn)} for turn in turns],
+        "last_request": _last_request(before, turns),
         "pieces": [piece.to_json() for piece in pieces],
+        "warnings": list(session.warnings),
     }
 
 
@@ -52,14 +65,66 @@ def _specs(session: Session) -> list[ToolSpec]:
     return [tool.spec for tool in every_tool() if tool.name in names]
 
 
-def _three_numbers(library: Registry, pieces: list[Piece]) -> dict[str, int]:
+def _tokens(pieces: Iterable[Piece]) -> int:
+    return sum(piece.tokens for piece in pieces)
+
+
+def _room(library: Registry, session: Session, pieces: list[Piece]) -> dict[str, int]:
+    """The window, where the conversation is compacted, and what is left until then."""
+    sources, _ = model_sources(library.settings, probe=False)
+    known = look_up(session.header.model, sources.models)
+    prefix = _tokens(piece for piece in pieces if not piece.turn)
+    full = Room(known.window, known.max_output).full_at(prefix)
+    return {"window": known.window, "compacted_at": full, "left": max(full - _tokens(pieces), 0)}
+
+
+def _skills(library: Registry, session: Session, pieces: list[Piece]) -> dict[str, Any]:
     """What skills cost as they are listed, as they are loaded, and what they would cost if all were loaded."""
-    bodies = (read_skill_body(skill).text for skill in library.skills if library.judge(skill).model)
-    return {
-        "listed": sum(piece.tokens for piece in pieces if (piece.kind, piece.name) == ("catalog", "skills")),
-        "loaded": sum(piece.tokens for piece in pieces if piece.kind == "skill"),
-        "possible": sum(map(estimate_tokens, bodies)),
+    catalog = next((str(one["text"]) for one in session.prompt if (one["kind"], one["source"]) == _CATALOG), "")
+    listed = {line[2:].partition(": ")[0]: estimate_tokens(line) for line in catalog.split("\n") if line[:2] == "- "}
+    loaded: dict[str, int] = {}
+    for piece in pieces:
+        if piece.kind in ("skill", "one-turn"):
+            loaded[piece.name] = loaded.get(piece.name, 0) + piece.tokens
+    possible = {
+        skill.full_name: estimate_tokens(read_skill_body(skill).text)
+        for skill in library.skills
+        if library.judge(skill).model
     }
+    names = dict.fromkeys((*loaded, *possible))
+    return {
+        "listed": _tokens(piece for piece in pieces if (piece.kind, piece.name) == _CATALOG),
+        "loaded": sum(loaded.values()),
+        "possible": sum(possible.values()),
+        "each": [
+            {
+                "name": name,
+                "listed": listed.get(name, 0),
+                "loaded": loaded.get(name, 0),
+                "possible": possible.get(name, 0),
+            }
+            for name in names
+        ],
+    }
+
+
+_CATALOG = ("catalog", "skills")
+
+
+def _tools(pieces: list[Piece]) -> list[dict[str, Any]]:
+    """For each tool what its description costs, and what calling it has cost so far."""
+    rows: dict[str, dict[str, Any]] = {}
+    for piece in pieces:
+        if piece.kind in ("tool", "call", "result"):
+            empty = {"name": piece.name, "described": 0, "calls": 0, "call_tokens": 0, "result_tokens": 0}
+            row = rows.setdefault(piece.name, empty)
+            row["calls"] += piece.kind == "call"
+            row[{"tool": "described", "call": "call_tokens", "result": "result_tokens"}[piece.kind]] += piece.tokens
+    return list(rows.values())
+
+
+def _named(pieces: list[Piece], kind: str) -> list[dict[str, Any]]:
+    return [row for row in _groups(pieces) if row["kind"] == kind]
 
 
 def _groups(pieces: list[Piece]) -> list[dict[str, Any]]:
@@ -75,12 +140,16 @@ def _groups(pieces: list[Piece]) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-def _last_request(session: Session, pieces: list[Piece], turns: list[Turn]) -> dict[str, int]:
-    """The provider's count of the last request beside an estimate of the same, which ended before the last reply."""
-    provider = turns[-1].shown if turns else 0
-    last = session.messages()[-1:]
-    said = last and last[0].role == "assistant"
-    number = max((piece.turn for piece in pieces), default=0)
-    own = {"reply", "thinking", "call"}
-    ours = sum(piece.tokens for piece in pieces if not (said and piece.turn == number and piece.kind in own))
+def _standing(pieces: list[Piece], turn: Turn) -> dict[str, int]:
+    """What of a turn is in the window now."""
+    own = [piece for piece in pieces if piece.turn == turn.number]
+    return {"tokens": _tokens(own), "bytes": sum(piece.bytes for piece in own)}
+
+
+def _last_request(before: Session | None, turns: list[Turn]) -> dict[str, int]:
+    """The provider's own count of the last request that it counted, beside our estimate of the same request."""
+    if before is None:
+        return {"provider": 0, "ours": 0, "residual": 0}
+    provider = next(turn.shown for turn in reversed(turns) if turn.shown or turn.said)
+    ours = _tokens(pieces_of(before, _specs(before)))
     return {"provider": provider, "ours": ours, "residual": provider - ours}

@@ -1,0 +1,51 @@
+"""`kitbag sessions ...`: past conversations, to find the one to go on with."""
+
+import os
+from typing import Any
+
+import click
+
+from kitbag.cli import output
+from kitbag.cli.options import json_option
+from kitbag.library.scopes import find_places
+
+
+@click.group()
+def command() -> None:
+    """List past conversations, to go on with."""
+
+
+@command.command("list")
+@click.option("--here", is_flag=True, help="Only those of this directory.")
+@json_option
+def list_(here: bool, as_json: bool) -> None:
+    """All of them, the newest first; go on with one: kitbag -p --resume ID."""
+    from kitbag.agent.sessions import list_sessions
+    from kitbag.store.journal import Journal, journal_path
+    from kitbag.store.redaction import Redactor
+
+    places = find_places()
+    path = journal_path(places.kitbag_home)
+    rows: list[Any] = []
+    if os.path.lexists(path):  # to look is no reason to make one
+        with Journal.open(path, Redactor.of_environment(os.environ)) as journal:
+            rows = list_sessions(journal, places.cwd if here else "")
+    if as_json:
+        return output.as_json([row._asdict() for row in rows])
+    output.table(
+        ("ID", "LAST", "TURNS", "COST", "MODEL", "DIRECTORY", "ABOUT"),
+        [
+            (
+                row.id,
+                row.last[:16].replace("T", " "),
+                str(row.turns),
+                f"${row.cost:.4f}" if isinstance(row.cost, int | float) else "?",
+                row.model,
+                output.short_path(row.directory),
+                row.problem or row.about,
+            )
+            for row in rows
+        ],
+    )
+    output.footer("session", len(rows), 0, 0)
+    return None

@@ -1,0 +1,142 @@
+"""A loop with a real journal, a scripted model and tools made for the test, for those who test its details."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from conftest import World
+from kitbag.agent.ask_model import Patience
+from kitbag.agent.brain import Brain, Room
+from kitbag.agent.execute import Executor
+from kitbag.agent.loop import Limits, Loop
+from kitbag.agent.records import Header
+from kitbag.agent.run import Run
+from kitbag.agent.session import Session, resume
+from kitbag.errors import KitbagError
+from kitbag.events import Event, RunEnded, RunStarted
+from kitbag.messages import Text, Usage
+from kitbag.models.provider import Block, Provider
+from kitbag.packing.session_skills import SessionSkills
+from kitbag.permissions.approvals import Approvals, Approver
+from kitbag.permissions.decide import Permissions
+from kitbag.permissions.model import Protection, Workspace
+from kitbag.permissions.rules import Rules
+from kitbag.store.journal import Journal
+from kitbag.store.redaction import Redactor
+from kitbag.testing import Rule, Script, Scripted, Step
+from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer
+from kitbag.tools.toolset import Toolset
+
+HANG = 20.0
+HASTY = Patience(attempts=3, first_wait=0.001)
+FREE = {"a": "ListLoadedSkills", "b": "SearchSkills"}
+"""Names of tools that need no answer and only read."""
+
+
+class Anything(Arguments, frozen=True):
+    text: str = ""
+    number: int = 0
+
+
+Work = Callable[[Anything, Context], Awaitable[Outcome]]
+
+
+def tool(name: str, work: Work, *, reads_only: bool = True) -> Tool[Anything]:
+    return Tool(name, "For a test.", Anything, work, reads_only)
+
+
+async def echo(arguments: Anything, context: Context) -> Outcome:
+    del context
+    return answer(f"heard {arguments.text}", arguments.text)
+
+
+def script(*steps: Any) -> Script:
+    return Script([Rule([Step(text=step) if isinstance(step, str) else step for step in steps])])
+
+
+def call(call_id: str, name: str, arguments: str = "{}") -> tuple[str, str, str]:
+    return (call_id, name, arguments)
+
+
+class Talk:
+    """One session; `run` asks, and gives how it ended. `events` are of the last run."""
+
+    def __init__(
+        self,
+        world: World,
+        steps: Script,
+        *tools: Tool[Any],
+        limits: Limits = Limits(),
+        room: Room = Room(100_000, 1_000),
+        price: Callable[[Usage], float | None] = lambda _: 0.0,
+        approver: Approver | None = None,
+        provider: Provider | None = None,
+        system: tuple[Block, ...] = (Block("Be brief.", cache=True),),
+    ) -> None:
+        self.world = world
+        self.model = Scripted(steps)
+        self.provider: Provider = provider or self.model
+        self.tools = tools or (tool(FREE["a"], echo),)
+        self.limits = limits
+        self.room = room
+        self.price = price
+        self.approver = approver
+        self.system = system
+        self.journal = Journal.open(str(world.home / ".kitbag" / "state" / "journal.db"), Redactor(()))
+        self.session = Session(self.journal, "talk")
+        self.library = world.registry()
+        self.skills = SessionSkills(self.library)
+        self.events: list[Event] = []
+        self.error: KitbagError | None = None
+        self._started = False
+
+    def close(self) -> None:
+        self.journal.close()
+
+    def run(self, request: str, *, then: Callable[[Run, Event], None] | None = None) -> RunEnded:
+        return asyncio.run(self.asked(request, then))
+
+    async def asked(self, request: str, then: Callable[[Run, Event], None] | None = None) -> RunEnded:
+        """`then` is given each event, and may cancel the run."""
+        async with asyncio.timeout(HANG), self.begun(request) as run:
+            self.events = []
+            async for event in run:
+                self.events.append(event)
+                if then is not None:
+                    then(run, event)
+        self.error = run.error
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        assert not others, f"left behind: {others}"
+        return run.ended
+
+    def begun(self, request: str) -> Run:
+        workspace = Workspace(str(self.world.workspace), str(self.world.home), str(self.world.home / ".kitbag"))
+        permissions = Permissions(workspace, "default", Rules(()), Protection("none"))
+        toolset = Toolset(self.tools, permissions)
+        context = Context(workspace, str(self.world.workspace), permissions, self.library, self.skills)
+
+        async def work(emit: Any) -> RunEnded:
+            if not self._started:
+                await self.session.start(Header(workspace.root, "scripted", "default"))
+                self._started = True
+            await self.session.add_user([Text(request)])
+            executor = Executor(self.session, toolset, context, Approvals(self.approver), emit)
+            brain = Brain(self.provider, "scripted", self.room, self.price)
+            return await Loop(self.session, brain, executor, self.system, self.limits, emit, HASTY).run()
+
+        started = RunStarted(self.session.id, "scripted", "default", workspace.root, 0, 0, toolset.names())
+        return Run(self.session, started, work)
+
+    def resumed(self) -> Session:
+        return resume(self.journal, self.session.id)
+
+    def results(self) -> list[str]:
+        """The texts of all results, in the order in which the model sees them."""
+        return [
+            "".join(part.text for part in result.content if isinstance(part, Text))
+            for message in self.session.messages()
+            for result in message.results
+        ]
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
