@@ -395,7 +395,7 @@ def test_D16_a_denied_command_is_denied_in_every_wrapping_and_mode(world: World)
 
 def test_D16_where_it_can_t_be_told_what_runs_a_denial_asks(world: World) -> None:
     hidden = ["c=curl; $c x", "c=cu; ${c}rl x", "cur? x", "c*l x", "/usr/bin/c*l x", "set -- curl x; \"$@\"", "f() { $1 x; }; f curl", "{c,}url x", "cur[l] x",
-              "echo Y3VybCB4 | base64 -d | sh", "$(printf cu)rl x", "`echo curl` x", "curl\u200b x", "$X", "bash -c \"$X\"", "eval $X", "bash < f"]  # fmt: skip
+              "echo Y3VybCB4 | base64 -d | sh", "$(printf cu)rl x", "`echo curl` x", "curl\u200b x", "$X", "bash -c \"$X\"", "eval $X", "bash < f", ". $X", "source \"$X\"", "bash $X"]  # fmt: skip
     for mode in MODES:
         made = permissions(world, mode, allow=("Bash(*)",), deny=("Bash(curl:*)",))
         for command in hidden:

@@ -37,7 +37,7 @@ def _show(found: dict[str, Any]) -> None:
     window, used = found["window"], found["tokens"]
     full = min(1.0, used / window) if window else 0.0
     output.echo(f"{'█' * round(full * 40):░<40} {used:,} of {window:,} tokens, {full:.1%} of the window")
-    output.echo(f"{found['left']:,} tokens are left until the conversation is compacted at {found['compacted_at']:,}\n")
+    output.echo(f"{found['left']:,} tokens are left until it is compacted at {found['compacted_at']:,}\n")
     _pieces(found)
     _skills(found["skills"])
     _tools(found["tools"])
@@ -45,10 +45,8 @@ def _show(found: dict[str, Any]) -> None:
         _turns(found["turns"])
     last = found["last_request"]
     if last["provider"]:
-        output.echo(
-            f"\nlast request: {last['provider']:,} tokens by the provider's count, {last['ours']:,} by ours, "
-            f"{last['residual']:+,} between them"
-        )
+        counted = f"{last['provider']:,} tokens by the provider's count, {last['ours']:,} by ours"
+        output.echo(f"\nlast request: {counted} ({last['residual']:+,})")
 
 
 def _pieces(found: dict[str, Any]) -> None:
@@ -58,11 +56,9 @@ def _pieces(found: dict[str, Any]) -> None:
         for row in found["groups"]
     ]
     output.table(("KIND", "TOKENS", "SHARE", "BYTES", "WHAT"), rows)
-    output.echo(f"{used(found['tokens'])} in {found['bytes']:,} bytes: all the text of the next request\n")
-
-
-def used(tokens: int) -> str:
-    return output.count(tokens, "token")
+    output.echo(
+        f"{output.count(found['tokens'], 'token')} in {found['bytes']:,} bytes: all the text of the next request\n"
+    )
 
 
 def _bar(tokens: int, most: int) -> str:

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from typing import Any, Final
 
 from kitbag.messages import Image, Message, Part, Text, Thinking, ToolCall, ToolResult, Usage
+from kitbag.models.encoded import Encoded
 from kitbag.models.provider import (
     CallBegun,
     ModelError,
@@ -17,7 +18,7 @@ from kitbag.models.provider import (
     TextPiece,
     ThinkingPiece,
 )
-from kitbag.models.wire import Encoded, Endpoint, Wire, failed, joined, read_reply, tool_call
+from kitbag.models.wire import Endpoint, Wire, failed, read_reply, tool_call
 
 VERSION: Final = "2023-06-01"
 _STOPS: dict[str, StopReason] = {"tool_use": "tools", "max_tokens": "length", "refusal": "refusal"}
@@ -64,17 +65,17 @@ class Anthropic:
         """The last two of the user carry a mark: what was sent before is read from the cache, what is new goes in."""
         import msgspec
 
-        marked = [at for at, message in enumerate(messages) if message.role == "user"][-2:]
-        lists: list[Any] = []
-        for at, message in enumerate(messages):
-            if at in marked:
-                encoded = _message(message, self.name)
-                if encoded["content"]:
-                    encoded["content"][-1] |= _MARK
-                lists.append(msgspec.json.encode([encoded]))
-            else:
-                lists.append(self._encoded(message))
-        return joined(lists)
+        first, marked = len(messages), 0
+        while first and marked < 2:
+            first -= 1
+            marked += messages[first].role == "user"
+        tail: list[dict[str, Any]] = []
+        for message in messages[first:]:
+            encoded = _message(message, self.name)
+            if message.role == "user" and encoded["content"]:
+                encoded["content"][-1] |= _MARK
+            tail.append(encoded)
+        return self._encoded.array(messages[:first], after=msgspec.json.encode(tail)[1:-1])
 
 
 def _message(message: Message, provider: str) -> dict[str, Any]:

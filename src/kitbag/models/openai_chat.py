@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator
 from typing import Any, cast
 
 from kitbag.messages import Image, Message, Part, Text, Thinking, Usage
+from kitbag.models.encoded import Encoded
 from kitbag.models.provider import (
     CallBegun,
     ModelError,
@@ -19,7 +20,7 @@ from kitbag.models.provider import (
     TextPiece,
     ThinkingPiece,
 )
-from kitbag.models.wire import Encoded, Endpoint, Wire, failed, joined, read_reply, tool_call
+from kitbag.models.wire import Endpoint, Wire, failed, read_reply, tool_call
 
 _STOPS: dict[str, StopReason] = {
     "tool_calls": "tools",
@@ -46,17 +47,14 @@ class OpenAIChat:
     def _body(self, request: Request) -> bytes:
         import msgspec
 
-        lists: list[Any] = []
         system = "".join(block.text for block in request.system)
-        if system:
-            lists.append(msgspec.json.encode([{"role": "system", "content": system}]))
-        lists += [self._encoded(message) for message in request.messages]
+        first = msgspec.json.encode({"role": "system", "content": system}) if system else b""
         body: dict[str, Any] = {
             "model": request.model,
             "stream": True,
             "stream_options": {"include_usage": True},
             self._limit: request.max_output,
-            "messages": joined(lists),
+            "messages": self._encoded.array(request.messages, before=first),
         }
         if request.tools:
             body["tools"] = [

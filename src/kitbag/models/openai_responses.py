@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator
 from typing import Any, cast
 
 from kitbag.messages import Image, Message, Part, Text, Thinking, ToolCall, ToolResult
+from kitbag.models.encoded import Encoded
 from kitbag.models.openai_chat import usage_of
 from kitbag.models.provider import (
     CallBegun,
@@ -19,7 +20,7 @@ from kitbag.models.provider import (
     TextPiece,
     ThinkingPiece,
 )
-from kitbag.models.wire import Encoded, Endpoint, Wire, failed, joined, read_reply, tool_call
+from kitbag.models.wire import Endpoint, Wire, failed, read_reply, tool_call
 
 
 class OpenAIResponses:
@@ -44,7 +45,7 @@ class OpenAIResponses:
             "include": ["reasoning.encrypted_content"],
             "max_output_tokens": request.max_output,
             "instructions": "".join(block.text for block in request.system),
-            "input": joined([self._encoded(message) for message in request.messages]),
+            "input": self._encoded.array(request.messages),
         }
         if request.tools:
             body["tools"] = [

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import re
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, Mapping
 from contextlib import aclosing
 from typing import Any, Final, NamedTuple, Protocol, cast
 
@@ -20,7 +20,6 @@ from kitbag.text.hidden import one_line
 IDLE_SECONDS: Final = 180.0
 """A stream that says nothing for so long is given up."""
 CONNECT_SECONDS: Final = 15.0
-MOST_CACHED: Final = 4_000
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _ERROR_BYTES = 1 << 16
 _LONGEST_MESSAGE = 600
@@ -110,35 +109,6 @@ async def read_reply(wire: Wire, path: str, body: bytes, reader: Reader) -> Asyn
             if reader.over:
                 break
     yield reader.reply()
-
-
-class Encoded:
-    """Messages as they go over the wire, each made once: a long conversation costs no more per turn than a short."""
-
-    def __init__(self, encode: Callable[[Any], list[dict[str, Any]]]) -> None:
-        self._encode = encode
-        self._known: dict[int, tuple[Any, Any]] = {}
-
-    def __call__(self, message: Any) -> Any:
-        """A piece of JSON that msgspec copies as it is; the items of one message without their brackets."""
-        import msgspec
-
-        known = self._known.get(id(message))
-        if known is not None and known[0] is message:
-            return known[1]
-        raw = msgspec.Raw(msgspec.json.encode(self._encode(message)))
-        if len(self._known) >= MOST_CACHED:
-            self._known.clear()
-        self._known[id(message)] = (message, raw)
-        return raw
-
-
-def joined(lists: list[Any]) -> Any:
-    """Lists in JSON become one list, without being read."""
-    import msgspec
-
-    inner = [bytes(raw)[1:-1] for raw in lists]
-    return msgspec.Raw(b"[" + b",".join(piece for piece in inner if piece) + b"]")
 
 
 def _object(data: str, provider: str) -> dict[str, Any]:

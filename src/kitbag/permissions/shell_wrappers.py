@@ -102,6 +102,8 @@ class _Search:
             self._every_word_from(at + 1)
         elif name in _READ_TEXT:
             self.reads_text = True
+            if None in self.words[at + 1 : at + 2]:
+                self.doubts.append("shell text that isn't known before it runs")
         elif name == "git":
             self._git(at)
         elif name in known.launching_words:

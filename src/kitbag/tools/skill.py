@@ -11,24 +11,25 @@ from msgspec import Meta
 
 from kitbag.packing.catalog import entry_of
 from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer, description
+from kitbag.tools.places import visible
 
 MOST_FOUND = 20
 
 
-class SkillArguments(Arguments):
+class SkillArguments(Arguments, frozen=True):
     skill: Annotated[str, Meta(min_length=1, max_length=300, description="The skill's name.")]
     args: Annotated[str, Meta(max_length=20_000, description="Arguments for it, if it takes any.")] = ""
 
 
-class SearchArguments(Arguments):
+class SearchArguments(Arguments, frozen=True):
     query: Annotated[str, Meta(min_length=1, max_length=2_000, description="Words that describe the work.")]
 
 
-class NameArguments(Arguments):
+class NameArguments(Arguments, frozen=True):
     skill: Annotated[str, Meta(min_length=1, max_length=300, description="The loaded skill's name.")]
 
 
-class NoArguments(Arguments):
+class NoArguments(Arguments, frozen=True):
     pass
 
 
@@ -62,13 +63,14 @@ async def _listed(_: NoArguments, context: Context) -> Outcome:
 async def _unload(arguments: NameArguments, context: Context) -> Outcome:
     name = context.skills.unload(arguments.skill)
     if name is None:
-        return answer(f"{arguments.skill} is not loaded.", "was not loaded")
+        return answer(f"{visible(arguments.skill)} is not loaded.", "was not loaded")
     return answer(f"The skill {name} is unloaded; its text is no longer in the conversation.", name)._replace(
         dropped=name
     )
 
 
-SKILL = Tool("Skill", description("Skill"), SkillArguments, _load, reads_only=True)
+# Not one that only reads: a skill may have commands that its loading runs.
+SKILL = Tool("Skill", description("Skill"), SkillArguments, _load)
 SEARCH_SKILLS = Tool("SearchSkills", description("SearchSkills"), SearchArguments, _search, reads_only=True)
 LIST_LOADED_SKILLS = Tool("ListLoadedSkills", description("ListLoadedSkills"), NoArguments, _listed, reads_only=True)
 UNLOAD_SKILL = Tool("UnloadSkill", description("UnloadSkill"), NameArguments, _unload)

@@ -1,0 +1,60 @@
+"""Messages as they go over the wire, each written once: a long conversation costs no more per turn than a short one.
+
+Used by the adapters. Many conversations may share one.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from kitbag.messages import Message
+
+if TYPE_CHECKING:
+    import msgspec
+
+MOST_KEPT: Final = 64
+"""Conversations."""
+
+
+class _Written:
+    __slots__ = ("data", "messages")
+
+    def __init__(self) -> None:
+        self.messages: tuple[Message, ...] = ()
+        self.data = bytearray()
+
+
+class Encoded:
+    def __init__(self, encode: Callable[[Message], Sequence[dict[str, Any]]]) -> None:
+        """`encode`: the items that one message becomes."""
+        self._encode = encode
+        self._kept: dict[int, _Written] = {}
+
+    def array(self, messages: tuple[Message, ...], before: bytes = b"", after: bytes = b"") -> "msgspec.Raw":
+        """A list in JSON that msgspec copies as it is. `before` and `after`: further items, written already."""
+        import msgspec
+
+        # The last one may still grow: what a person says joins the results before it.
+        pieces = (before, self._written(messages[:-1]), self.items(messages[-1:]), after)
+        return msgspec.Raw(b"[" + b",".join(piece for piece in pieces if piece) + b"]")
+
+    def items(self, messages: Sequence[Message]) -> bytes:
+        """Without brackets around."""
+        import msgspec
+
+        return msgspec.json.encode([item for message in messages for item in self._encode(message)])[1:-1]
+
+    def _written(self, messages: tuple[Message, ...]) -> bytes:
+        if not messages:
+            return b""
+        written = self._kept.pop(id(messages[0]), None)
+        # Almost always the very same messages, so that comparing them is comparing addresses.
+        if written is None or messages[: len(written.messages)] != written.messages:
+            written = _Written()
+        new = self.items(messages[len(written.messages) :])
+        if new:
+            written.data += b"," + new if written.data else new
+        written.messages = messages
+        if len(self._kept) >= MOST_KEPT:
+            del self._kept[next(iter(self._kept))]
+        self._kept[id(messages[0])] = written  # last in line to be forgotten
+        return bytes(written.data)

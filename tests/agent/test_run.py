@@ -1,0 +1,147 @@
+"""A run ends with exactly one RunEnded, however it is left."""
+
+import asyncio
+
+import pytest
+
+from agent.talking import Talk, script
+from agent.test_transcript import assert_valid
+from kitbag.agent.loop import CUT_OFF
+from kitbag.agent.run import Run
+from kitbag.events import RunEnded, TextDelta
+from kitbag.messages import Usage
+from kitbag.testing import Fault, Step
+
+ENDLESS = Step(text="Hello, you there.", fault=Fault(times=99, kind="idle", seconds=3_600))
+
+
+def bounded(work) -> object:
+    async def go() -> object:
+        async with asyncio.timeout(20):
+            result = await work
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        return result
+
+    return asyncio.run(go())
+
+
+def test_cancelled_before_its_first_step(talk) -> None:
+    one: Talk = talk(script("Hello."))
+
+    async def go() -> list[object]:
+        async with one.begun("Hi") as run:
+            run.cancel()
+            run.cancel()
+            return [event async for event in run]
+
+    events = bounded(go())
+    assert [event.status for event in events if isinstance(event, RunEnded)] == ["cancelled"]  # type: ignore[attr-defined]
+    assert one.model.requests == []
+
+
+def test_cancelled_in_the_middle_of_a_reply_keeps_and_marks_what_was_said(talk) -> None:
+    one: Talk = talk(script(ENDLESS, "Fine."))
+
+    def stop(run: Run, event: object) -> None:
+        if isinstance(event, TextDelta):
+            run.cancel()
+
+    ended = one.run("Hi", then=stop)
+    assert ended.status == "cancelled"
+    assert one.session.messages()[-1].text == f"Hello, y\n\n{CUT_OFF}"
+    assert one.run("Go on").text == "Fine."
+    assert_valid(one.session.messages())
+    assert one.resumed().messages() == one.session.messages()
+
+
+def test_cancelled_while_it_waits_to_try_again(talk) -> None:
+    one: Talk = talk(script(Step(text="x", fault=Fault(times=99, status=429))))
+
+    class Waits:
+        name = "scripted"
+
+        async def close(self) -> None: ...
+
+        async def stream(self, request):
+            from kitbag.models.provider import ModelError
+
+            raise ModelError("overloaded", "come back later", wait=3_600)
+            yield
+
+    one.provider = Waits()
+
+    def stop(run: Run, event: object) -> None:
+        if type(event).__name__ == "Retrying":
+            run.cancel()
+
+    assert one.run("Hi", then=stop).status == "cancelled"
+
+
+def test_leaving_the_block_early_ends_the_work(talk) -> None:
+    one: Talk = talk(script(ENDLESS))
+
+    async def go() -> Run:
+        async with one.begun("Hi") as run:
+            async for event in run:
+                if isinstance(event, TextDelta):
+                    break
+        return run
+
+    run = bounded(go())
+    assert run.ended.status == "cancelled"  # type: ignore[attr-defined]
+
+
+def test_an_error_in_the_block_is_what_comes_out_of_it(talk) -> None:
+    one: Talk = talk(script(ENDLESS))
+
+    async def go() -> None:
+        async with one.begun("Hi"):
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        bounded(go())
+    assert next(reversed(list(one.journal.read("session/talk")))).kind == "ended"
+
+
+def test_a_fault_of_ours_is_told_and_raised(talk) -> None:
+    one: Talk = talk(script("Hello."), price=lambda usage: 1 / 0)
+
+    async def go() -> None:
+        async with one.begun("Hi") as run:
+            one.events = [event async for event in run]
+
+    with pytest.raises(ZeroDivisionError):
+        bounded(go())
+    assert one.events[-1].status == "failed"  # type: ignore[union-attr]
+    assert "ZeroDivisionError" in one.events[-1].error  # type: ignore[union-attr]
+
+
+def test_a_second_reader_ends_at_once_and_the_end_is_there_afterwards(talk) -> None:
+    one: Talk = talk(script(Step(text="Hello.", usage=Usage(10, 2))))
+
+    async def go() -> Run:
+        async with one.begun("Hi") as run:
+            await run.wait()
+            assert [event async for event in run] == []
+        return run
+
+    run = bounded(go())
+    assert run.ended == RunEnded("completed", "Hello.", 1, Usage(10, 2), 0.0)  # type: ignore[attr-defined]
+
+
+def test_it_is_for_one_request(talk) -> None:
+    one: Talk = talk(script("Hello."))
+
+    async def go() -> None:
+        async with one.begun("Hi") as run:
+            await run.wait()
+            with pytest.raises(RuntimeError):
+                async with run:
+                    pass
+
+    bounded(go())
+
+
+def test_before_its_end_it_does_not_say_how_it_ended(talk) -> None:
+    with pytest.raises(RuntimeError):
+        _ = talk(script("Hello.")).begun("Hi").ended
