@@ -46,6 +46,9 @@ bench: $(VENV)/.ready
 	$(BIN)/python bench/pack.py
 	$(BIN)/python bench/permissions.py
 	$(BIN)/python bench/tokens.py
+	$(BIN)/python bench/loop.py
+	$(BIN)/python bench/savings.py
+	$(BIN)/python bench/startup.py
 
 clean:
 	rm -rf $(VENV) dist build .pytest_cache .ruff_cache

@@ -64,7 +64,7 @@ class Model:
             self.wall.append(time.perf_counter() - self.ended[1])
         for name, adapter in self._adapters.items():
             begun = time.perf_counter()
-            body = adapter.body(request)
+            body = adapter._body(request)
             self.bodies.setdefault(name, []).append(time.perf_counter() - begun)
             if name == "Anthropic":
                 pieces = [body[at : at + 500] for at in range(0, len(body), 500)]

@@ -64,9 +64,13 @@ def at_start(found: dict[str, Any]) -> int:
     return sum(piece["tokens"] for piece in found["pieces"] if not piece["turn"])
 
 
+DESIGN = {"start": 90, "simple query": 88, "code review": 71, "multi-skill task": 58}
+"""Per cent saved that the design expected, of 12,000 tokens with everything loaded."""
+
+
 def row(name: str, everything: int, ours: int) -> None:
     saved = 100 * (1 - ours / everything) if everything else 0.0
-    print(f"{name:<24}{everything:>14,}{ours:>12,}{saved:>9.0f}%")
+    print(f"{name:<24}{everything:>14,}{ours:>12,}{saved:>9.0f}%{DESIGN[name]:>9}%")
 
 
 def sample(base: Path) -> None:
@@ -74,11 +78,16 @@ def sample(base: Path) -> None:
     shutil.copytree(ROOT / "examples" / "workspace", workspace)
     (workspace / ".git").mkdir()
     home.mkdir()
-    print("sample workspace         all at start     Kitbag    saved   (tokens of skills and prompt)")
+    print("sample workspace         all at start     Kitbag    saved   design   (tokens: prompt, tools, skills, talk)")
     first = ask(workspace, home, "Hello.", loads())
     fixed = at_start(first) - first["skills"]["listed"]
     everything = fixed + first["skills"]["possible"]
     row("start", everything, at_start(first))
+    skills = first["skills"]
+    alone = (
+        f"{skills['listed']:,} tokens listed beside {skills['possible']:,}, {skills['listed'] / skills['possible']:.1%}"
+    )
+    print(f"  of that, {len(skills['each'])} skills alone: {alone} (goal: at most 10%)")
     for name, request, steps in SCENARIOS:
         found = ask(workspace, home, request, steps)
         talk = found["tokens"] - at_start(found) - found["skills"]["loaded"]

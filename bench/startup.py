@@ -56,13 +56,14 @@ class Program(NamedTuple):
     """Where it looks for the user's skills, below the home."""
     command: Callable[[str, Path], list[str]]
     """From the server's address and the home."""
-    environment: dict[str, str] = {}
+    environment: tuple[tuple[str, str], ...] = ()
 
 
 class Bench:
-    def __init__(self, base: Path, server: ModelServer) -> None:
+    server: ModelServer
+
+    def __init__(self, base: Path) -> None:
         self.base = base
-        self.server = server
         self.running = 0
         self.begun = 0.0
         self.cost: Cost | None = None
@@ -85,7 +86,7 @@ class Bench:
     def run(self, program: Program, count: int) -> Cost | None:
         home = self.home(program, count)
         kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
-        env = {**kept, "HOME": str(home), **self.server.environment(), **program.environment}
+        env = {**kept, "HOME": str(home), **self.server.environment(), **dict(program.environment)}
         self.cost = None
         self.begun = time.perf_counter()
         process = subprocess.Popen(
@@ -156,7 +157,7 @@ def peers(folder: Path) -> list[Program]:
                 "Claude Code",
                 ".claude/skills",
                 lambda _url, _home: [claude, "-p", REQUEST, "--model", "claude-sonnet-4-5"],
-                dict.fromkeys(quiet, "1"),
+                tuple((name, "1") for name in quiet),
             )
         )
     return found
@@ -168,10 +169,9 @@ class Size(NamedTuple):
     system: int
     tools: int
     messages: int
-
-    @property
-    def prompt(self) -> int:
-        return self.system + self.tools
+    described: int = 0
+    """Of the system prompt, the descriptions of skills."""
+    names: int = 0
 
 
 def size_of(body: dict[str, object]) -> Size:
@@ -180,7 +180,9 @@ def size_of(body: dict[str, object]) -> Size:
     texts = [block["text"] for block in system] if isinstance(system, list) else [str(system)]
     said = json.dumps(body.get("messages") or body.get("input") or [], ensure_ascii=False)
     tools = json.dumps(body.get("tools") or [], ensure_ascii=False, separators=(",", ":"))
-    return Size(sum(map(len, texts)), len(tools), len(said))
+    entries = [line[2:].partition(": ") for line in "".join(texts).split("\n") if line.startswith("- skill-")]
+    described, names = sum(len(entry[2]) for entry in entries), sum(len(entry[0]) for entry in entries)
+    return Size(sum(map(len, texts)), len(tools), len(said), described, names)
 
 
 def measure(bench: Bench, programs: list[Program], counts: list[int], rounds: int) -> list[dict[str, object]]:
@@ -248,8 +250,10 @@ def verdicts(rows: list[dict[str, object]], has_peers: bool) -> None:
     prompt = int(str(none["system"])) + int(str(none["tools"]))
     added = int(str(most["system"])) + int(str(most["tools"])) - prompt
     print(f"\ncharacters of prompt and tools without skills: {prompt:,} (goal: at most 12,000)")
+    described, names = int(str(most["described"])), int(str(most["names"]))
     print(
-        f"what {counts[-1]:,} skills add to it: {added:,} (goal: at most 8,000 of descriptions, and names to the cap)"
+        f"what {counts[-1]:,} skills add to it: {added:,}: {described:,} of descriptions (goal: at most 8,000), "
+        f"{names:,} of names (cap: 24,000), {added - described - names:,} of bullets and line ends"
     )
     for peer in ("Codex", "Claude Code"):
         for count in (counts[0], counts[-1]):
@@ -274,9 +278,9 @@ def main() -> None:
     ]
     base = Path(tempfile.mkdtemp(prefix="kitbag-bench-", dir=Path.home()))  # some agents refuse to live in /tmp
     try:
-        script = Script([Rule([lambda seen: bench.answer(seen)])])
-        with ModelServer(script) as server:
-            bench = Bench(base, server)
+        bench = Bench(base)
+        with ModelServer(Script([Rule([bench.answer])])) as server:
+            bench.server = server
             counts = [0, 1_000] if arguments.quick else [0, 100, 1_000]
             rows = measure(bench, programs, counts, 5 if arguments.quick else 15)
     finally:

@@ -56,7 +56,9 @@ class Message(NamedTuple):
 
     @property
     def text(self) -> str:
-        return "".join(part.text for part in self.parts if isinstance(part, Text))
+        """A reply's pieces are one text; what a person said at different times stays apart."""
+        between = "" if self.role == "assistant" else "\n\n"
+        return between.join(part.text for part in self.parts if isinstance(part, Text))
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:

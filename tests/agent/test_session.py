@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.test_transcript import assert_valid
-from kitbag.agent.session import Header, Session, SkillUse, resume
+from kitbag.agent.records import Compaction, Header, SkillUse
+from kitbag.agent.session import Session, fork, resume
+from kitbag.agent.sessions import list_sessions, newest_session
 from kitbag.agent.transcript import UNKNOWN_OUTCOME
 from kitbag.errors import NotFoundError
 from kitbag.ledger import Entry, Ledger
@@ -137,7 +139,7 @@ def test_compaction_replaces_the_old_part_and_keeps_the_rest(journal: Journal) -
         await talk(session)
         await session.add_user([Text("Next.")])
         keep = session.lines()[-1][0]
-        await session.compacted("<conversation-summary>short</conversation-summary>", keep, 1000, 10)
+        await session.compact(Compaction("<conversation-summary>short</conversation-summary>", keep))
         return session
 
     session = asyncio.run(go())
@@ -167,6 +169,117 @@ def test_a_session_that_is_not_there_is_named(journal: Journal) -> None:
         resume(journal, "nope")
 
 
+def test_a_skill_that_was_delivered_in_two_pieces_is_unloaded_with_both(journal: Journal) -> None:
+    async def go() -> Session:
+        session = Session(journal, "x")
+        await session.start(Header("/w", "scripted", "default"))
+        await session.add_user([Text("Load.")])
+        for call, text in (("a", "the body"), ("b", "what is new")):
+            await session.add_reply(reply(ToolCall(call, "Skill", {"skill": "ways"})), Usage(), 0.0, "m")
+            await session.finish(ToolResult(call, (Text(text),)))
+            await session.add_skill(SkillUse("ways", 3, "now", "model", "d", "", "the body", call))
+        await session.drop_skill("ways", "unloaded")
+        return session
+
+    session = asyncio.run(go())
+    assert "the body" not in str(session.messages())
+    assert "what is new" not in str(session.messages())
+    assert resume(journal, "x").messages() == session.messages()
+
+
+def test_a_fork_goes_on_and_leaves_the_other_alone(journal: Journal) -> None:
+    async def go() -> tuple[Session, Session]:
+        session = Session(journal, "x")
+        await talk(session)
+        before = list(journal.read(session.stream))
+        copy = await fork(journal, session, Header("/w", "scripted", "default"))
+        await copy.add_user([Text("Only here.")])
+        second = await fork(journal, copy, Header("/w", "scripted", "default"))
+        await second.add_user([Text("And here.")])
+        await copy.add_user([Text("Not there.")])
+        assert list(journal.read(session.stream)) == before
+        return copy, second
+
+    copy, second = asyncio.run(go())
+    assert resume(journal, "x").messages()[-1].text == "Done."
+    assert resume(journal, copy.id).messages() == copy.messages()
+    assert resume(journal, second.id).messages() == second.messages()
+    assert "Only here." in second.messages()[-1].text
+    assert "Not there." not in second.messages()[-1].text
+    assert second.totals == resume(journal, "x").totals
+
+
+def test_a_session_that_says_it_was_forked_from_itself_is_read_all_the_same(journal: Journal) -> None:
+    async def go() -> None:
+        session = Session(journal, "x")
+        await session.start(Header("/w", "scripted", "default", forked_from="x", forked_at=10**6))
+        await session.add_user([Text("Hi")])
+
+    asyncio.run(go())
+    assert resume(journal, "x").messages()[0].text == "Hi"
+
+
+def test_a_write_that_is_cancelled_is_in_the_journal_and_in_the_view_or_in_neither(journal: Journal) -> None:
+    async def go() -> None:
+        session = Session(journal, "x")
+        await session.start(Header("/w", "scripted", "default"))
+        for number in range(50):
+            task = asyncio.create_task(session.add_user([Text(f"message {number}")]))
+            for _ in range(number % 5):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+            assert session.messages() == resume(journal, "x").messages()
+
+    asyncio.run(go())
+
+
+class TestListing:
+    def begin(self, journal: Journal, name: str, directory: str, said: str, *, end: bool = True) -> None:
+        async def go() -> None:
+            session = Session(journal, name)
+            await session.start(Header(directory, "scripted", "default"))
+            await session.add_user([Text(said)])
+            await session.add_reply(reply(Text("Yes.")), Usage(10, 5), 0.25, "m")
+            if end:
+                await session.end("completed")
+
+        asyncio.run(go())
+
+    def test_the_newest_first_with_what_a_person_recognises(self, journal: Journal) -> None:
+        self.begin(journal, "one", "/a", "the first\nthing")
+        self.begin(journal, "two", "/b", "the second", end=False)
+        found = list_sessions(journal)
+        assert [(row.id, row.about, row.turns, row.cost, row.status) for row in found] == [
+            ("two", "the second", 1, 0.25, ""),
+            ("one", "the first thing", 1, 0.25, "completed"),
+        ]
+        assert [row.id for row in list_sessions(journal, "/a")] == ["one"]
+
+    def test_the_newest_of_a_directory_is_the_one_in_which_something_happened_last(self, journal: Journal) -> None:
+        self.begin(journal, "one", "/a", "x")
+        self.begin(journal, "two", "/a", "x")
+        self.begin(journal, "three", "/b", "x")
+        assert newest_session(journal, "/a") == "two"
+        asyncio.run(resume(journal, "one").add_user([Text("more")]))
+        assert newest_session(journal, "/a") == "one"
+        with pytest.raises(NotFoundError, match="no session in this directory"):
+            newest_session(journal, "/c")
+
+    def test_a_damaged_one_hides_no_other(self, tmp_path: Path) -> None:
+        path = str(tmp_path / "journal.db")
+        with Journal.open(path, Redactor(())) as journal:
+            self.begin(journal, "x", "/a", "x")
+            self.begin(journal, "y", "/a", "y")
+        for choice in range(4):
+            _damage(path, choice, 0, "\0\0")
+        with Journal.open(path, Redactor(())) as journal:
+            assert newest_session(journal, "/a") == "y"
+            rows = {row.id: row for row in list_sessions(journal)}
+        assert rows["x"].problem
+        assert rows["y"].about == "y"
+
+
 def _damage(path: str, choice: int, cut: int, garbage: str) -> None:
     """One record is cut, filled with garbage, removed or repeated, behind the journal's back."""
     connection = sqlite3.connect(path)
@@ -189,7 +302,13 @@ def _damage(path: str, choice: int, cut: int, garbage: str) -> None:
     choice=st.integers(0, 50),
     cut=st.integers(0, 500),
     garbage=st.sampled_from(
-        ["drop", "cut", "", "\0\0\0", "[]", "{}", '{"message": {}}', '{"message": {"role": "user"}}']
+        [
+            "drop", "cut", "", "\0\0\0", "[]", "{}", "7", '{"message": {}}', '{"message": {"role": "user"}}',
+            '{"message": {"role": "user", "parts": [{"type": "text", "text": 5}]}}',
+            '{"message": {"role": "assistant", "parts": [{"type": "tool_call", "id": 1, "name": "x", "arguments": {}}]}}',
+            '{"message": {"role": "assistant", "parts": [{"type": "tool_call", "id": "i", "name": "x", "arguments": 3}]}}',
+            '{"result": {"type": "tool_result", "call_id": "a", "content": [{"type": "text", "text": null}]}}',
+        ]  # fmt: skip
     ),
 )
 def test_D55_whatever_happens_to_a_record_the_next_request_is_well_formed(

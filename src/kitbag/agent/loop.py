@@ -75,7 +75,7 @@ class Loop:
             try:
                 reply = await self._reply()
             except BrokenReplyError as error:
-                if error.kind == "too-long" and not squeezed and await self._compact():
+                if error.kind == "too-long" and not squeezed and await self._compact(by_half=True):
                     squeezed = True
                     continue
                 return await self._broken(error)
@@ -110,8 +110,11 @@ class Loop:
         tools = sum(len(spec.description) + len(json.dumps(spec.schema)) for spec in self.executor.toolset.specs())
         return sum(estimate_tokens(block.text) for block in self.system) + tools // 4
 
-    async def _compact(self) -> bool:
+    async def _compact(self, by_half: bool = False) -> bool:
+        """`by_half`: the window is smaller than was thought."""
         share = self.brain.room.full_at(self._prefix) - self._prefix
+        if by_half:
+            share = min(share, (self._used() - self._prefix) // 2)
         skills = self.executor.context.skills
         done = await compact(self.session, skills, self.brain, share, self._used(), self.emit, self.patience)
         if done:

@@ -323,7 +323,7 @@ def is_said(message: Message) -> bool:
     return message.role == "user" and not message.results
 
 
-def resume(journal: Journal, session_id: str, until: int = 0) -> Session:
+def resume(journal: Journal, session_id: str, until: int | None = None) -> Session:
     """From the records, as far as they can be read. Raises NotFoundError, and StoreError where not one can be."""
     session = Session(journal, session_id)
     found = 0
@@ -343,10 +343,10 @@ def resume(journal: Journal, session_id: str, until: int = 0) -> Session:
     return session
 
 
-def _records(journal: Journal, stream: str, until: int = 0) -> Iterator[Record]:
+def _records(journal: Journal, stream: str, until: int | None = None) -> Iterator[Record]:
     """Of a fork, first those of the session that it was forked from, which is older than all of its own."""
     for record in journal.read(stream):
-        if until and record.seq > until:
+        if until is not None and record.seq > until:
             return
         origin = record.body.get("forked_from") if record.kind == "session" else ""
         if origin:

@@ -49,7 +49,7 @@ def newest_session(journal: Journal, directory: str) -> str:
         except KitbagError:
             continue  # a damaged one is no reason not to find the others
     if not newest[1]:
-        raise NotFoundError("there is no session in this directory yet", "start one without --continue")
+        raise NotFoundError("there is no session in this directory yet", "start one: kitbag -p …")
     return newest[1]
 
 

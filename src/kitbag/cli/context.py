@@ -36,7 +36,7 @@ def _show(found: dict[str, Any]) -> None:
     output.echo(f"session {output.clean(found['session'])}, {output.clean(found['model'])}, {turns}")
     window, used = found["window"], found["tokens"]
     full = min(1.0, used / window) if window else 0.0
-    output.echo(f"{'█' * round(full * 40):░<40} {used:,} of {window:,} tokens, {full:.1%} of the window")
+    output.echo(f"{'█' * round(full * 30):░<30} {used:,} of {window:,} tokens, {full:.1%} of the window")
     output.echo(f"{found['left']:,} tokens are left until it is compacted at {found['compacted_at']:,}\n")
     _pieces(found)
     _skills(found["skills"])

@@ -39,13 +39,11 @@ class Anthropic:
         return read_reply(self._wire, "/v1/messages", self._body(request), _Reader(self.name))
 
     def _body(self, request: Request) -> bytes:
-        import msgspec
 
         body: dict[str, Any] = {
             "model": request.model,
             "max_tokens": request.max_output,
             "stream": True,
-            "messages": self._messages(request.messages),
         }
         if request.system:
             body["system"] = [
@@ -59,10 +57,12 @@ class Anthropic:
         budget = _EFFORTS.get(request.effort)
         if budget is not None and request.max_output > budget + 1_024:
             body["thinking"] = {"type": "enabled", "budget_tokens": budget}
-        return msgspec.json.encode(body)
+        first, tail = self._tail(request.messages)
+        return self._encoded.body(body, "messages", request.messages[:first], after=tail)
 
-    def _messages(self, messages: tuple[Message, ...]) -> Any:
-        """The last two of the user carry a mark: what was sent before is read from the cache, what is new goes in."""
+    def _tail(self, messages: tuple[Message, ...]) -> tuple[int, bytes]:
+        """Where it begins. The last two of the user carry a mark: what was sent before is read from the cache, what is
+        new goes in."""
         import msgspec
 
         first, marked = len(messages), 0
@@ -75,7 +75,7 @@ class Anthropic:
             if message.role == "user" and encoded["content"]:
                 encoded["content"][-1] |= _MARK
             tail.append(encoded)
-        return self._encoded.array(messages[:first], after=msgspec.json.encode(tail)[1:-1])
+        return first, msgspec.json.encode(tail)[1:-1]
 
 
 def _message(message: Message, provider: str) -> dict[str, Any]:

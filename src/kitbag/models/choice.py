@@ -82,7 +82,10 @@ def choose(sources: Sources, flag: str = "", parent: Chosen | None = None) -> Ch
         if name.strip() == "inherit" and parent is not None:
             return parent
         if name.strip() not in ("", "inherit"):
-            return resolve(name, sources, why, parent)
+            try:
+                return resolve(name, sources, why, parent)
+            except UsageError as error:
+                raise UsageError(f"{error.problem} (from {why})", error.fix) from None
     return parent if parent is not None else _found(sources)
 
 
@@ -187,7 +190,8 @@ def endpoint(provider: str, sources: Sources) -> Endpoint:
     protocol = own.protocol or ("anthropic" if provider == "anthropic" else "")
     if protocol == "anthropic":
         address = address.removesuffix("/v1")
-    needs_key = address in (ANTHROPIC_URL, OPENAI_URL, OPENROUTER_URL)
+    own = sources.providers.get(provider)
+    needs_key = address in (ANTHROPIC_URL, OPENAI_URL, OPENROUTER_URL) or bool(own and own.key_env)
     protocol = protocol or ("responses" if address == OPENAI_URL else "chat")
     return Endpoint(address, key_variable(provider, sources), protocol, needs_key)
 

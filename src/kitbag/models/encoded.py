@@ -3,13 +3,10 @@
 Used by the adapters. Many conversations may share one.
 """
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from kitbag.messages import Message
-
-if TYPE_CHECKING:
-    import msgspec
 
 MOST_KEPT: Final = 64
 """Conversations."""
@@ -29,13 +26,24 @@ class Encoded:
         self._encode = encode
         self._kept: dict[int, _Written] = {}
 
-    def array(self, messages: tuple[Message, ...], before: bytes = b"", after: bytes = b"") -> "msgspec.Raw":
-        """A list in JSON that msgspec copies as it is. `before` and `after`: further items, written already."""
+    def body(
+        self,
+        fields: Mapping[str, Any],
+        name: str,
+        messages: tuple[Message, ...],
+        before: bytes = b"",
+        after: bytes = b"",
+    ) -> bytes:
+        """An object with these fields, and last the messages under their name. `before` and `after`: further items of
+        that list, written already. What is long is copied once."""
         import msgspec
 
         # The last one may still grow: what a person says joins the results before it.
-        pieces = (before, self._written(messages[:-1]), self.items(messages[-1:]), after)
-        return msgspec.Raw(b"[" + b",".join(piece for piece in pieces if piece) + b"]")
+        items = [piece for piece in (before, self._written(messages[:-1]), self.items(messages[-1:]), after) if piece]
+        pieces: list[bytes | bytearray] = [msgspec.json.encode(fields)[:-1], f',"{name}":['.encode()]
+        for at, piece in enumerate(items):
+            pieces += (b",", piece) if at else (piece,)
+        return b"".join([*pieces, b"]}"])
 
     def items(self, messages: Sequence[Message]) -> bytes:
         """Without brackets around."""
@@ -43,9 +51,9 @@ class Encoded:
 
         return msgspec.json.encode([item for message in messages for item in self._encode(message)])[1:-1]
 
-    def _written(self, messages: tuple[Message, ...]) -> bytes:
+    def _written(self, messages: tuple[Message, ...]) -> bytearray:
         if not messages:
-            return b""
+            return bytearray()
         written = self._kept.pop(id(messages[0]), None)
         # Almost always the very same messages, so that comparing them is comparing addresses.
         if written is None or messages[: len(written.messages)] != written.messages:
@@ -57,4 +65,4 @@ class Encoded:
         if len(self._kept) >= MOST_KEPT:
             del self._kept[next(iter(self._kept))]
         self._kept[id(messages[0])] = written  # last in line to be forgotten
-        return bytes(written.data)
+        return written.data

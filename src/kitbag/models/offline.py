@@ -25,6 +25,8 @@ _TAGS: Final = (*_CATALOGS, "library-changes", "skill-invocation", "standard-inp
 """What stands in a message besides the words of the person."""
 _HIT = re.compile(r"^(.+?)[:-](\d+)[:-](.*)$")
 _NAME = re.compile(r"[\w./-]{3,}")
+_NAMED_FILE = re.compile(r"(?<![\w/.-])(?:[\w.-]{1,80}/){0,20}[\w-]{1,80}\.[A-Za-z]\w{0,5}(?![\w/])")
+_QUESTION = re.compile(r"(?i)\b(?:what|who|why|how|explain|describe|about)\b")
 _EMPTY_WORDS: Final = frozenset(
     words_of(
         "what which where who why does did do can could would should please show tell find give make want need help me"
@@ -70,9 +72,12 @@ def _next(request: Request) -> list[Part]:
     wanted = words_of(_spoken(said)) - _EMPTY_WORDS
     if not steps:
         calls = _first_calls(request, said, wanted, tools)
+        if not calls and "Glob" in tools and _asks(said):  # of the whole: then its own words about itself
+            calls.append(_call("Glob", {"pattern": "README*"}, tools["Glob"]))
         return calls or [Text(_answer(said, wanted, steps))]
     if "Read" in tools and not any(call.name == "Read" for call, _ in steps):
-        reads = [_read(path, line, tools["Read"]) for path, line in _best_files(steps, wanted)]
+        found = _best_files(steps, wanted) or [(path, 1) for path in _globbed(steps)]
+        reads = [_read(path, line, tools["Read"]) for path, line in found]
         if reads:
             return list(reads)
     return [Text(_answer(said, wanted, steps))]
@@ -118,12 +123,26 @@ def _first_calls(request: Request, said: str, wanted: set[str], tools: dict[str,
         found = best_skill(request, said, wanted)
         if found is not None:
             calls.append(_call("Skill", {"skill": found.name}, tools["Skill"]))
+    named = _NAMED_FILE.findall(_spoken(said))[:_FILES]
+    if "Read" in tools and named:
+        calls += [_read(path, 1, tools["Read"]) for path in named]
+        return calls
     words = _words_to_search(said, wanted)
     if "Grep" in tools and words:
         pattern = "|".join(re.escape(word) for word in words)
         arguments = {"pattern": pattern, "output_mode": "content", "-i": True, "-n": True, "head_limit": 200}
         calls.append(_call("Grep", arguments, tools["Grep"]))
     return calls
+
+
+def _asks(said: str) -> bool:
+    return "?" in _spoken(said) or bool(_QUESTION.search(_spoken(said)))
+
+
+def _globbed(steps: list[tuple[ToolCall, str]]) -> list[str]:
+    """Files that were found by name."""
+    text = "\n".join(result for call, result in steps if call.name == "Glob")
+    return [row for row in text.splitlines() if row.startswith("README")][:_FILES]
 
 
 def best_skill(request: Request, said: str, wanted: set[str]) -> _Found | None:
@@ -213,7 +232,8 @@ def _about_skill(name: str, block: str, wanted: set[str]) -> str:
     rows = body.splitlines()
     shared = [len(words_of(row) & wanted) for row in rows]
     best = shared.index(max(shared)) if shared else 0
-    start = best if best > _SKILL_LINES and shared[best] > 1 else 0
+    # The end of a skill is the arguments it was given.
+    start = best if _SKILL_LINES < best < len(rows) - 2 and shared[best] > 1 else 0
     shown = "\n".join(f"> {row}".rstrip() for row in rows[start : start + _SKILL_LINES])
     left = len(rows) - start - _SKILL_LINES
     return f"The skill {name} says:\n\n{shown}" + (f"\n>\n> ({left} more lines)" if left > 0 else "")

@@ -54,7 +54,6 @@ class OpenAIChat:
             "stream": True,
             "stream_options": {"include_usage": True},
             self._limit: request.max_output,
-            "messages": self._encoded.array(request.messages, before=first),
         }
         if request.tools:
             body["tools"] = [
@@ -66,7 +65,7 @@ class OpenAIChat:
             ]
         if request.effort:
             body["reasoning_effort"] = request.effort
-        return msgspec.json.encode(body)
+        return self._encoded.body(body, "messages", request.messages, before=first)
 
 
 def _items(message: Message, provider: str) -> list[dict[str, Any]]:

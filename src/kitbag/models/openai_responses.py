@@ -36,7 +36,6 @@ class OpenAIResponses:
         return read_reply(self._wire, "/responses", self._body(request), _Reader(self.name))
 
     def _body(self, request: Request) -> bytes:
-        import msgspec
 
         body: dict[str, Any] = {
             "model": request.model,
@@ -45,7 +44,6 @@ class OpenAIResponses:
             "include": ["reasoning.encrypted_content"],
             "max_output_tokens": request.max_output,
             "instructions": "".join(block.text for block in request.system),
-            "input": self._encoded.array(request.messages),
         }
         if request.tools:
             body["tools"] = [
@@ -60,7 +58,7 @@ class OpenAIResponses:
             ]
         if request.effort:
             body["reasoning"] = {"effort": request.effort, "summary": "auto"}
-        return msgspec.json.encode(body)
+        return self._encoded.body(body, "input", request.messages)
 
 
 def _items(message: Message, provider: str) -> list[dict[str, Any]]:

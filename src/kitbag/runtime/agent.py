@@ -119,6 +119,8 @@ class Agent:
         await self._opened.aclose()
 
     async def _open(self) -> None:
+        if self.options.directory and not os.path.isdir(self.options.directory):
+            raise UsageError(f"{self.options.directory} is no directory", "give one that exists")
         places = find_places(self.options.directory or None)
         # The user's own settings, and no others, say where a model is.
         sources, problems = model_sources(load_settings(places.kitbag_home, ()))
@@ -230,6 +232,11 @@ class Agent:
             permissions = permissions.narrowed(self.definition.tools, self.definition.path)
         if self.options.only_tools:
             access, problems = parse_tools(list(self.options.only_tools))
+            if access.mode == "none":
+                known = ", ".join(tool.name for tool in self._tools())
+                raise UsageError(
+                    f"--allowed-tools names no tool there is: {', '.join(access.unknown)}", f"there are {known}"
+                )
             for problem in problems:
                 self.notices.append(Notice("warning", f"--allowed-tools: {problem.problem}", problem.fix))
             permissions = permissions.narrowed(access, "--allowed-tools")

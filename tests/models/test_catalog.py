@@ -1,0 +1,75 @@
+"""What is known about models, and what the user's own entries change."""
+
+import pytest
+
+from kitbag.messages import Usage
+from kitbag.models.catalog import LARGEST_OUTPUT, UNKNOWN_WINDOW, aliases, check_own, known_names, look_up
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "window"),
+    [
+        ("anthropic/claude-sonnet-4-5-20250929", "claude-sonnet-4", 200_000),
+        ("openrouter/anthropic/claude-opus-4-5", "claude-opus-4-5", 200_000),
+        ("bedrock/us.anthropic.claude-haiku-4-5", "claude-haiku-4-5", 200_000),
+        ("openai/GPT-5-mini", "gpt-5-mini", 400_000),
+        ("ollama/qwen3:8b", "qwen3", 131_072),
+    ],
+)
+def test_a_name_is_found_by_how_it_begins(name: str, source: str, window: int) -> None:
+    known = look_up(name)
+    assert known.source == f"models.toml: {source}"
+    assert known.window == window
+
+
+def test_every_entry_makes_sense() -> None:
+    for name in known_names():
+        known = look_up(name)
+        assert known.window > known.max_output >= 256
+        assert known.max_output <= LARGEST_OUTPUT
+        assert (known.input is None) == (known.said is None)
+    for provider in ("anthropic", "openai"):
+        assert {"sonnet", "opus", "haiku", "default", "fast"} <= set(aliases(provider))
+
+
+def test_an_unknown_model_is_assumed_small_and_its_price_is_not_known() -> None:
+    known = look_up("x/never-heard-of")
+    assert known.window == UNKNOWN_WINDOW
+    assert known.price(Usage(1, 1)) is None
+    assert known.price(Usage()) == 0.0
+
+
+def test_what_a_reply_costs() -> None:
+    known = look_up("anthropic/claude-sonnet-4-5")
+    assert known.price(Usage(1_000_000, 0)) == 3.0
+    assert known.price(Usage(0, 1_000_000, 1_000_000, 1_000_000)) == pytest.approx(15.0 + 0.3 + 3.75)
+    assert look_up("openai/gpt-5").price(Usage(0, 0, 0, 1_000_000)) == 1.25, "what has no price of its own is input"
+
+
+def test_the_user_s_own_entries_win_whatever_their_case() -> None:
+    own = {"Scripted": {"window": 4_000}, "openai/gpt-5": {"input": 1.0}}
+    assert look_up("scripted", own).window == 4_000
+    assert look_up("scripted", own).max_output == 1_000
+    assert look_up("openai/GPT-5", own).input == 1.0
+    assert look_up("openai/gpt-5", own).window == 400_000
+    assert look_up("openai/gpt-5", own).source == "settings: openai/gpt-5"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("window", 0), ("window", -5), ("window", "4000"), ("window", 4.5), ("window", float("nan")),
+        ("window", float("inf")), ("window", True), ("window", 10**30), ("output", 5), ("input", float("nan")),
+        ("input", float("inf")), ("input", -1), ("input", "free"), ("images", 1), ("colour", "red"), ("source", "x"),
+    ],
+)  # fmt: skip
+def test_an_entry_that_makes_no_sense_is_left_out_and_told(key: str, value: object) -> None:
+    good, problems = check_own("m", {key: value, "said": 2}, "settings.toml")
+    assert good == {"said": 2.0}
+    assert len(problems) == 1
+    assert f"models.m.{key}" in problems[0].problem
+    assert problems[0].fix
+
+
+def test_no_table_is_told_too() -> None:
+    assert check_own("m", 3, "settings.toml")[1][0].problem == "`models.m` is no table"
