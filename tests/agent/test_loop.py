@@ -43,7 +43,7 @@ def test_what_was_sent_before_is_sent_again_byte_for_byte(talk) -> None:
 
 def test_an_empty_answer_has_a_status_of_its_own(talk) -> None:
     assert talk(script(Step(text=""))).run("Hi").status == "empty"
-    
+
 
 @pytest.mark.parametrize(("stop", "word"), [("length", "cut off"), ("refusal", "declined")])
 def test_an_answer_that_is_none_is_not_called_completed(talk, stop: str, word: str) -> None:

@@ -303,7 +303,15 @@ def _damage(path: str, choice: int, cut: int, garbage: str) -> None:
     cut=st.integers(0, 500),
     garbage=st.sampled_from(
         [
-            "drop", "cut", "", "\0\0\0", "[]", "{}", "7", '{"message": {}}', '{"message": {"role": "user"}}',
+            "drop",
+            "cut",
+            "",
+            "\0\0\0",
+            "[]",
+            "{}",
+            "7",
+            '{"message": {}}',
+            '{"message": {"role": "user"}}',
             '{"message": {"role": "user", "parts": [{"type": "text", "text": 5}]}}',
             '{"message": {"role": "assistant", "parts": [{"type": "tool_call", "id": 1, "name": "x", "arguments": {}}]}}',
             '{"message": {"role": "assistant", "parts": [{"type": "tool_call", "id": "i", "name": "x", "arguments": 3}]}}',

@@ -150,7 +150,11 @@ class TestKeysAndAddresses:
     def test_one_s_own_address_for_a_known_provider_keeps_its_key(self) -> None:
         given = sources(OPENAI, providers={"openai": ProviderSettings(base_url="http://127.0.0.1:1/v1/")})
         found = endpoint("openai", given)
-        assert (found.address, found.key_variable, found.protocol) == ("http://127.0.0.1:1/v1", "OPENAI_API_KEY", "chat")
+        assert (found.address, found.key_variable, found.protocol) == (
+            "http://127.0.0.1:1/v1",
+            "OPENAI_API_KEY",
+            "chat",
+        )
 
     @pytest.mark.parametrize("value", ["localhost:8000", "ftp://x", "file:///etc/passwd"])
     def test_what_is_no_address_is_told_with_its_variable(self, value: str) -> None:

@@ -66,7 +66,8 @@ def test_calls_pieces_and_counts_are_those_of_a_real_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"), [(401, "auth"), (400, "bad-request"), (413, "too-long"), (529, "overloaded"), (503, "transient")]
+    ("status", "kind"),
+    [(401, "auth"), (400, "bad-request"), (413, "too-long"), (529, "overloaded"), (503, "transient")],
 )
 def test_a_fault_is_of_the_kind_that_its_status_is(status: int, kind: str) -> None:
     model = Scripted(Script([Rule([Step(text="Hello.", fault=Fault(times=1, status=status))])]))

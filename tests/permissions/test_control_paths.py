@@ -174,3 +174,19 @@ def test_only_whole_names_make_a_place_special() -> None:
     assert special_reason("/devel") == ""
     assert special_reason("/w/proc/x") == ""
     assert special_reason("/dev/shmx")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "lefthook.yaml",
+        ".cursorrules",
+        "Jenkinsfile",
+        ".gitea/workflows/x.yml",
+        ".hg/hgrc",
+        ".jj/repo/config.toml",
+        ".pnp.cjs",
+    ],
+)
+def test_the_kin_of_well_known_names_is_control_too(name: str) -> None:
+    assert control_reason(f"/w/app/{name}")

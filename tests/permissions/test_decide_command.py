@@ -464,3 +464,32 @@ def test_nothing_raises_and_nobody_is_asked_where_nobody_answers(tmp_path: Path,
     assert judged.reason
     assert judged.parts
     assert judged.effect != "allow" or judged.sandbox != "none"
+
+
+@pytest.mark.parametrize("name", ["PATH", "BASH_ENV", "GIT_DIR", "IFS", "LD_PRELOAD", "GIT_PAGER"])
+@pytest.mark.parametrize("loop", ["for", "select"])
+def test_a_loop_that_sets_what_programs_obey_is_asked_even_under_a_rule(tmp_path: Path, loop: str, name: str) -> None:
+    command = f"{loop} {name} in ./bin; do git log; done"
+    assert effect(permissions(tmp_path), command) == "ask"
+    assert effect(permissions(tmp_path, allow=("Bash(git log:*)",)), command) == "ask"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "echo 'curl y' | xargs -I% sh -c %", "printf 'c%srl' u | xargs env", "printf x | xargs timeout 5",
+        "printf x | xargs sh -c", "mapfile -C 'curl x #' -c 1 a < f", "readarray -C 'curl x #' -c 1 a < f",
+        "compgen -C 'curl x'", "complete -C 'curl x' y",
+    ],
+)  # fmt: skip
+def test_what_is_handed_to_something_that_runs_it_does_not_evade_a_denial(tmp_path: Path, command: str) -> None:
+    assert effect(permissions(tmp_path, deny=("Bash(curl:*)",), allow=("Bash",)), command) != "allow"
+
+
+def test_a_subcommand_that_only_reads_is_not_said_to_reach_the_network(tmp_path: Path) -> None:
+    assert effect(permissions(tmp_path), "git remote -v") == "allow"
+    assert effect(permissions(tmp_path), "git remote update") == "ask"
+
+
+def test_a_command_that_walks_through_a_thousand_folders_is_asked(tmp_path: Path) -> None:
+    assert effect(permissions(tmp_path), "cd a && " * 1_100 + "ls") == "ask"

@@ -92,7 +92,7 @@ class TestPrompt:
         house.world.skill("~/.kitbag/skills", "ways")
         house.ask("Hi", "And?", steps=[load("ways"), "Yes.", "No."])
         first = house.requests
-        assert len({(request.system, request.tools) for request in first}) == 1
+        assert len({str((request.system, request.tools)) for request in first}) == 1
         house.ask("Hi")
         assert (house.requests[0].system, house.requests[0].tools) == (first[0].system, first[0].tools)
         assert first[0].system[0].cache
@@ -162,6 +162,11 @@ class TestAnUntrustedWorkspace:
         assert "not trusted" in str(dark.requests[-1].messages[-1])
         assert "LOCAL" not in str(dark.requests)
 
+    def test_a_session_that_began_as_its_persona_can_t_go_on_without_trust(self, dark: House) -> None:
+        dark.ask("Hi", trust_workspace=True)
+        with pytest.raises(LeftOutError):
+            dark.ask("And now?", resume="last")
+
     def test_for_one_run_it_can_be_trusted_and_nothing_of_that_is_kept(self, dark: House) -> None:
         dark.ask("/local-way do it", trust_workspace=True)
         sent = str(dark.requests)
@@ -170,12 +175,13 @@ class TestAnUntrustedWorkspace:
         assert "MEMORY" not in str(dark.requests)
 
     def test_a_session_that_is_resumed_without_trust_forgets_what_came_from_it(self, dark: House) -> None:
+        (dark.world.workspace / ".kitbag/settings.toml").unlink()
         dark.ask("Hi", steps=[load("local-way"), "Fine."], trust_workspace=True)
         assert "LOCAL body." in str(dark.requests)
         dark.ask("And now?", resume="last", steps=["-", "-", "Fine."])
         sent = str(dark.requests)
-        for word in ("MEMORY", "LOCAL", "PERSONA"):
-            assert word not in sent
+        assert "MEMORY" not in sent
+        assert "LOCAL" not in sent
         assert "no longer loaded" in dark.notices()
 
 
@@ -297,7 +303,9 @@ class TestResuming:
 class TestAgents:
     def agent(self, house: House, folder: str, **fields: str) -> None:
         head = "".join(f"{key}: {value}\n" for key, value in fields.items())
-        house.world.write(f"{folder}/agents/helper.md", f"---\nname: helper\ndescription: Helps.\n{head}---\nHelp well.")
+        house.world.write(
+            f"{folder}/agents/helper.md", f"---\nname: helper\ndescription: Helps.\n{head}---\nHelp well."
+        )
 
     def test_one_at_the_top_has_its_own_tools_mode_and_turns(self, house: House) -> None:
         self.agent(house, "~/.kitbag", tools="Read", permissionMode="plan", maxTurns="2")
@@ -452,7 +460,9 @@ class TestModels:
                 house.events = list(agent.notices)
                 return agent.chosen.name
 
-        house.world.write("~/.kitbag/agents/helper.md", f"---\nname: helper\ndescription: x\nmodel: {written}\n---\nHelp.")
+        house.world.write(
+            "~/.kitbag/agents/helper.md", f"---\nname: helper\ndescription: x\nmodel: {written}\n---\nHelp."
+        )
         return asyncio.run(go())
 
     def test_an_agent_s_wish_is_heard(self, house: House, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -137,7 +137,10 @@ class TestCommand:
     def test_a_port_that_is_taken_ends_it(self, tmp_path: Path) -> None:
         script = tmp_path / "script.json"
         script.write_text('["Hello."]')
-        with ModelServer(Script([])) as server, self.start(str(script), "--port", server.url.rpartition(":")[2]) as busy:
+        with (
+            ModelServer(Script([])) as server,
+            self.start(str(script), "--port", server.url.rpartition(":")[2]) as busy,
+        ):
             _, problem = busy.communicate(timeout=20)
         assert busy.returncode == 1
         assert "can't be used" in problem

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from kitbag.library.tool_names import parse_tools
@@ -368,7 +368,9 @@ def test_a_project_can_not_bring_its_own_ripgrep(bench: Bench, monkeypatch: pyte
     bench.write("a.txt", "needle")
     monkeypatch.chdir(bench.root / "bin")
     monkeypatch.setenv("PATH", f"{bench.root}/bin:.::bin:{bench.base}/linked:{bench.root}/x/../bin")
-    assert ripgrep.find_ripgrep(bench.workspace) == ""
+    with monkeypatch.context() as elsewhere:  # beside our Python stands the one that came with Kitbag
+        elsewhere.setattr("sys.executable", "/nowhere/python")
+        assert ripgrep.find_ripgrep(bench.workspace) == ""
     assert listed(bench.use(GREP, pattern="^needle")) == ["a.txt"]
     assert not canary.exists()
 
@@ -379,6 +381,7 @@ def test_nothing_of_the_environment_reaches_the_search(bench: Bench, monkeypatch
     fake = bench.base / "tools" / "rg"
     fake.write_text(f'#!/bin/sh\nenv >> {told}\nprintf "%s\\n" "$@" >> {told}\n')
     fake.chmod(0o755)
+    monkeypatch.setattr("sys.executable", "/nowhere/python")
     monkeypatch.setenv("PATH", f"{fake.parent}")
     monkeypatch.setenv("RIPGREP_CONFIG_PATH", "/evil")
     monkeypatch.setenv("CANARY_TOKEN", "hunter2")
@@ -424,6 +427,7 @@ patterns = st.sampled_from(
 def test_both_engines_give_the_same_answer(
     contents: list[str], pattern: str, mode: str, around: int, ignore_case: bool, multiline: bool, single: bool
 ) -> None:
+    assume(not (multiline and pattern == "^$"))  # whether an empty file has an empty line depends on rg's version
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         bench = Bench(Path(folder))
         for number, text in enumerate(contents):

@@ -28,6 +28,9 @@ STATUS_CODES: Final = {
 }
 
 
+BROKEN_PIPE: Final = 141
+
+
 class Wanted(NamedTuple):
     prompt: str
     """`-`: what comes on standard input is the request."""
@@ -54,8 +57,10 @@ def run_headless(wanted: Wanted) -> int:
                 raise
             report.fail(KitbagError("cancelled"))
             return interruption.exit_code
+        except BrokenPipeError:
+            return BROKEN_PIPE  # here, since click would make a 1 of it
         except OSError:
-            raise  # of our own output: the one who started us knows what to do
+            raise  # of our own output: main says so
         except Exception as error:  # noqa: BLE001 - the outermost place that can tell it without a secret in it
             report.fault(f"{type(error).__name__}: {error}", traceback.format_exc())
             return 1

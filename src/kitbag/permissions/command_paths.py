@@ -33,13 +33,23 @@ _UNKNOWN: Final = "\ufffc"
 """Stands for a word that is known only when the command runs."""
 
 
+_MOST_FOLDERS: Final = 40
+
+
 class Looks:
     """How many paths of one command line are looked at; the rest is held against the rules and asked for."""
 
-    __slots__ = ("left",)
+    __slots__ = ("folders", "left")
 
     def __init__(self) -> None:
         self.left = 300
+        self.folders: set[str] = set()
+
+    def may_enter(self, folder: str) -> bool:
+        """Whether one more folder that a command runs in is looked at."""
+        if len(self.folders) < _MOST_FOLDERS:
+            self.folders.add(folder)
+        return folder in self.folders
 
 
 class _Place(NamedTuple):
@@ -53,6 +63,9 @@ class _Place(NamedTuple):
 
 def judge_paths(policy: Policy, simple: Simple, start: str, grant: Rule | None, looks: Looks) -> Iterator[Verdict]:
     directory = None if simple.directory is None else os.path.normpath(os.path.join(start, simple.directory))
+    if directory is not None and not looks.may_enter(directory):
+        yield verdict("ask", simple.raw, "the command line goes through more folders than are looked at")
+        directory = None
     place = _Place(policy, directory, grant, looks)
     if directory is not None and directory != policy.workspace.root:
         spelled = _spelled(grant, simple.directory or "")

@@ -23,6 +23,8 @@ AGENT_NAMES: Final = frozenset(
     (
         ".kitbag", ".claude", ".codex", ".gemini", ".opencode", ".cursor", ".agents", ".windsurf", ".roo", ".kiro",
         ".continue", ".qwen", ".crush", ".aider.conf.yml", ".mcp.json", "opencode.json", "opencode.jsonc",
+        ".cursorrules", ".windsurfrules", ".clinerules", ".kilocode", ".factory", ".amazonq", ".amp", ".goose",
+        ".junie", ".trae", ".augment", ".openhands",
     )
 )  # fmt: skip
 EDITOR_NAMES: Final = frozenset((".vscode", ".idea", ".zed", ".fleet", ".devcontainer", ".devcontainer.json"))
@@ -30,7 +32,11 @@ TOOL_NAMES: Final = frozenset(
     (
         ".husky", ".envrc", ".direnvrc", ".pre-commit-config.yaml", ".pre-commit-config.yml", "lefthook.yml",
         ".lefthook.yml", ".npmrc", ".pnpmfile.cjs", ".yarnrc", ".yarnrc.yml", ".tool-versions", ".mise.toml",
-        ".mise.local.toml", "mise.toml", "mise.local.toml", ".mise", ".gitlab-ci.yml", ".circleci",
+        ".mise.local.toml", "mise.toml", "mise.local.toml", ".mise", ".gitlab-ci.yml", ".circleci", "lefthook.yaml",
+        "lefthook.toml", ".lefthook.yaml", ".lefthook.toml", "lefthook-local.yml", ".pnpmfile.mjs", ".pnp.cjs",
+        ".huskyrc", ".simple-git-hooks.json", ".overcommit.yml", ".hg", ".jj", ".sl", ".buildkite", ".travis.yml",
+        ".drone.yml", ".woodpecker.yml", "azure-pipelines.yml", "bitbucket-pipelines.yml", "jenkinsfile",
+        ".gitpod.yml", ".bazelrc", ".dir-locals.el", ".autoenv", ".autoenv.zsh",
     )
 )  # fmt: skip
 START_NAMES: Final = frozenset(
@@ -46,6 +52,8 @@ START_NAMES: Final = frozenset(
 PROJECT_SEQUENCES: Final = (
     *((".github", name) for name in ("agents", "skills", "copilot-instructions.md", "hooks", "workflows", "actions")),
     *((".github", name) for name in ("instructions", "prompts", "chatmodes")),
+    (".gitea", "workflows"),
+    (".forgejo", "workflows"),
     (".yarn", "releases"),
     (".yarn", "plugins"),
     (".cargo", "config"),
@@ -167,13 +175,26 @@ def git_directory_of(path: str) -> str:
 
     A folder is one as soon as it has `HEAD` and `objects` (or `commondir`), and git then obeys the `config` in it.
     """
-    place, added = path, ""
+    place, added = _deepest_that_exists(path)
     while place:
         if _has(place, "HEAD", added) and (_has(place, "objects", added) or _has(place, "commondir", added)):
             return place
         place, _, name = place.rpartition("/")
         added = plain_part(name)
     return ""
+
+
+def _deepest_that_exists(path: str) -> tuple[str, str]:
+    """With the next part below it: in what does not exist there is nothing. Few looks, however deep the path is."""
+    parts = path.split("/")
+    low, high = 1, len(parts)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if os.path.lexists("/".join(parts[:middle])):
+            low = middle
+        else:
+            high = middle - 1
+    return "/".join(parts[:low]), plain_part(parts[low]) if low < len(parts) else ""
 
 
 def _has(place: str, name: str, added: str) -> bool:

@@ -168,6 +168,9 @@ class _Analyser:
     def _doubt_whole(self, found: Scan, built: list[Built]) -> None:
         self.doubts.update(dict.fromkeys((*found.unsure, *found.doubts)))
         assigned = found.assigned.union(name for one in built for name, _ in one.part.assignments)
+        for name in sorted(found.assigned):  # by a loop, which sets them as an assignment does
+            if table().dangerous_names.fullmatch(name):
+                self.doubts[f"it sets {name}, which other programs obey"] = None
         changes = any(one.part.words and one.part.words[0] in _STATE for one in built)
         if found.evaluated & assigned or (found.evaluated and changes):
             self.doubts["arithmetic on a variable that is set here"] = None

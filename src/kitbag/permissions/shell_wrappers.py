@@ -14,6 +14,8 @@ _MOST_FOUND: Final = 15
 _UNCLEAR: Final = "where the command inside it begins can't be told"
 _HINT = re.compile(r"[\s;|&$`(<!]")
 _READ_TEXT = frozenset({".", "source", "at", "batch", "crontab"})
+_TAKE_COMMANDS = frozenset({"trap", "alias", "hash", "mapfile", "readarray", "compgen", "complete", "bind"})
+_FED = frozenset({"xargs", "parallel"})
 _FIND_RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
 _FIND_CHANGES = frozenset({"-delete", "-fprint", "-fprint0", "-fprintf", "-fls"})
 
@@ -98,7 +100,7 @@ class _Search:
             self._shell(at)
         elif name == "find":
             self._find(at)
-        elif name in ("trap", "alias", "hash"):
+        elif name in _TAKE_COMMANDS:
             self._every_word_from(at + 1)
         elif name in _READ_TEXT:
             self.reads_text = True
@@ -119,7 +121,19 @@ class _Search:
         wrapper = known.wrappers.get(name)
         if wrapper is None:
             return None
+        if name in _FED:
+            self._fed(name, skip_options(self.words, wrapper.options, at + 1))
         return self._unwrap(at, wrapper, program_name(word) == name)
+
+    def _fed(self, name: str, begins: int | None) -> None:
+        """xargs and its like hand what they read to a command; where that one runs its arguments, so do they."""
+        inner = self.words[begins] if begins is not None and begins < len(self.words) else None
+        base = (inner or "").rsplit("/", 1)[-1]
+        known = table()
+        runs = base in known.shells or base in known.wrappers or base in known.launchers or base in _READ_TEXT
+        if runs or (name == "parallel" and inner is None):
+            self.reads_text = True
+            self.doubts.append("what it runs comes from what it reads")
 
     def _unwrap(self, at: int, wrapper: Wrapper, known_program: bool) -> int | None:
         first = at + 1
