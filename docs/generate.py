@@ -42,6 +42,9 @@ KEYS = {
     "config get": "a list: `key`, `value`, `source`, `meaning`.",
     "config set": "`key`, `value`, `file`.",
     "config where": "a list: `what`, `path`, `exists`.",
+    "context": "`session`, `directory`, `model`, `window`, `compacted_at`, `left`, `tokens`, `bytes`, `request_bytes` (the same), "
+    "`groups`, `skills` (`listed`, `loaded`, `possible`), `tools`, `agents`, `memory`, `turns`, `last_request` (`provider`, `ours`, "
+    "`residual`), `pieces`, `warnings`.",
     "permissions test": "`tool`, `arguments`, `mode`, `mode_source`, `effect` (allow, ask, deny), `reason`, `parts` (`what`, "
     "`effect`, `reason`, `rule`, `source`), `sandbox`, `network`, `protection`, `trust`, `diagnostics`.",
     "permissions list": "`mode`, `mode_source`, `modes`, `trust`, `rules` (`effect`, `rule`, `scope`, `source`, `examples`), "

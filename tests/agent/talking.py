@@ -28,6 +28,7 @@ from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer
 from kitbag.tools.toolset import Toolset
 
 HANG = 20.0
+NO_LIMITS, MUCH_ROOM = Limits(), Room(100_000, 1_000)
 HASTY = Patience(attempts=3, first_wait=0.001)
 FREE = {"a": "ListLoadedSkills", "b": "SearchSkills"}
 """Names of tools that need no answer and only read."""
@@ -66,8 +67,8 @@ class Talk:
         world: World,
         steps: Script,
         *tools: Tool[Any],
-        limits: Limits = Limits(),
-        room: Room = Room(100_000, 1_000),
+        limits: Limits = NO_LIMITS,
+        room: Room = MUCH_ROOM,
         price: Callable[[Usage], float | None] = lambda _: 0.0,
         approver: Approver | None = None,
         provider: Provider | None = None,

@@ -1,5 +1,7 @@
 """The loop: from a request to its end, through every way in which a turn can go."""
 
+from itertools import pairwise
+
 import pytest
 
 from agent.talking import FREE, Talk, call, echo, script, tool
@@ -36,7 +38,7 @@ def test_what_was_sent_before_is_sent_again_byte_for_byte(talk) -> None:
     one.run("Hi")
     one.run("And now?")
     requests = one.model.requests
-    for before, after in zip(requests, requests[1:], strict=False):
+    for before, after in pairwise(requests):
         assert after.messages[: len(before.messages)] == before.messages
         assert (after.system, after.tools, after.model) == (before.system, before.tools, before.model)
 

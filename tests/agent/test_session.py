@@ -316,7 +316,7 @@ def _damage(path: str, choice: int, cut: int, garbage: str) -> None:
             '{"message": {"role": "assistant", "parts": [{"type": "tool_call", "id": 1, "name": "x", "arguments": {}}]}}',
             '{"message": {"role": "assistant", "parts": [{"type": "tool_call", "id": "i", "name": "x", "arguments": 3}]}}',
             '{"result": {"type": "tool_result", "call_id": "a", "content": [{"type": "text", "text": null}]}}',
-        ]  # fmt: skip
+        ]
     ),
 )
 def test_D55_whatever_happens_to_a_record_the_next_request_is_well_formed(

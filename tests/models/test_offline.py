@@ -21,7 +21,7 @@ Use the Skill tool to load any of these before doing the work it covers:
 
 
 def spec(name: str, *fields: str) -> ToolSpec:
-    return ToolSpec(name, "", {"type": "object", "properties": dict.fromkeys(fields, {})})
+    return ToolSpec(name, "", {"type": "object", "properties": {field: {} for field in fields}})
 
 
 SKILL = spec("Skill", "skill", "args")

@@ -98,5 +98,5 @@ def test_a_file_that_can_t_be_read_is_named(tmp_path: Path) -> None:
         path = tmp_path / "script.json"
         if content is not None:
             path.write_bytes(content.encode("utf-8", "surrogatepass"))
-        with pytest.raises(InvalidError, match="script.json"):
+        with pytest.raises(InvalidError, match=r"script\.json"):
             load_script(str(path))

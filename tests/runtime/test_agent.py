@@ -407,16 +407,20 @@ def test_after_a_compaction_the_prompt_tells_what_has_changed(house: House) -> N
 def test_one_agent_answers_one_request_at_a_time(house: House) -> None:
     async def go() -> None:
         model = Scripted(Script([Rule([Step(text="Slow.", delay=3_600)])]))
-        async with asyncio.timeout(HANG), Agent(provider=model, directory=str(house.world.workspace)) as agent:
-            async with agent.run("one") as first:
-                while not model.requests:
-                    await asyncio.sleep(0.001)
-                async with agent.run("two") as second:
-                    ended = await second.wait()
-                assert isinstance(second.error, UsageError)
-                assert ended.status == "failed"
-                first.cancel()
-                await first.wait()
+        where = str(house.world.workspace)
+        async with (
+            asyncio.timeout(HANG),
+            Agent(provider=model, directory=where) as agent,
+            agent.run("one") as first,
+        ):
+            while not model.requests:
+                await asyncio.sleep(0.001)
+            async with agent.run("two") as second:
+                ended = await second.wait()
+            assert isinstance(second.error, UsageError)
+            assert ended.status == "failed"
+            first.cancel()
+            await first.wait()
 
     asyncio.run(go())
 
@@ -424,9 +428,12 @@ def test_one_agent_answers_one_request_at_a_time(house: House) -> None:
 def test_pictures_go_along(house: House) -> None:
     async def go() -> Scripted:
         model = Scripted(Script([Rule([Step(text="Nice.")])]))
-        async with Agent(provider=model, directory=str(house.world.workspace)) as agent:
-            async with agent.run("What is this?", [Image("image/png", "aGk=")]) as run:
-                await run.wait()
+        where = str(house.world.workspace)
+        async with (
+            Agent(provider=model, directory=where) as agent,
+            agent.run("What is this?", [Image("image/png", "aGk=")]) as run,
+        ):
+            await run.wait()
         return model
 
     parts = asyncio.run(go()).requests[0].messages[0].parts
