@@ -146,8 +146,10 @@ def build(text: str, command: Command, words: Sequence[Word], directory: str | N
         reads=verdict.reads,
         writes=verdict.writes,
         network=connects
-        or (verdict.kind != "read"
-        and any(uses_network(values[start : start + _CUT_WORDS]) for start, _ in (*found.spans, *found.places))),
+        or (
+            verdict.kind != "read"
+            and any(uses_network(values[start : start + _CUT_WORDS]) for start, _ in (*found.spans, *found.places))
+        ),
         directory=directory,
         doubts=_doubts(values, found, assignments, connects, len(hints) > len(found.hints)),
     )
