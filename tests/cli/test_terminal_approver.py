@@ -78,6 +78,15 @@ class Terminal:
         shown, _, self.seen = self.seen.partition(text)
         return shown + text
 
+    def read_to_the_end(self) -> None:
+        """As a terminal does: a program may wait until what it wrote has been shown."""
+        deadline = time.monotonic() + TEST_TIMEOUT
+        while self.process.poll() is None and time.monotonic() < deadline:
+            ready, _, _ = select.select([self._screen], [], [], 0.05)
+            if ready:
+                with contextlib.suppress(OSError):
+                    self.seen += os.read(self._screen, 65536).decode(errors="replace")
+
     def type(self, keys: str) -> None:
         os.write(self._screen, keys.encode())
 
@@ -246,6 +255,7 @@ def test_ctrl_c_reaches_the_program_again_after_the_question(world: World) -> No
         terminal.type("y\r")
         terminal.see("> ")
         terminal.process.send_signal(signal.SIGINT)
+        terminal.read_to_the_end()
         out, _ = terminal.process.communicate(timeout=TEST_TIMEOUT)
         assert out.count("permit") == 1
         assert termios.tcgetattr(terminal.inner) == terminal.before
