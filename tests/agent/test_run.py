@@ -54,6 +54,32 @@ def test_cancelled_in_the_middle_of_a_reply_keeps_and_marks_what_was_said(talk) 
     assert one.resumed().messages() == one.session.messages()
 
 
+@pytest.mark.parametrize("moment", range(6))
+def test_cancelled_while_a_reply_is_written_down_its_calls_have_results(talk, moment: int) -> None:
+    step = Step(calls=(("c1", "ListLoadedSkills", "{}"), ("c2", "ListLoadedSkills", "{}")))
+    one: Talk = talk(script(step, "Fine."))
+    run = one.begun("Hi")
+    write = one.journal.write
+
+    async def cancelling(stream: str, kind: str, body: object) -> int:
+        if kind == "reply":
+            run.cancel()
+        for _ in range(moment):
+            await asyncio.sleep(0)
+        return await write(stream, kind, body)
+
+    async def go() -> None:
+        async with run:
+            await run.wait()
+
+    one.journal.write = cancelling  # type: ignore[method-assign]
+    bounded(go())
+    assert run.ended.status == "cancelled"
+    assert len(one.results()) == 2
+    assert one.resumed().warnings == []
+    assert one.resumed().messages() == one.session.messages()
+
+
 def test_cancelled_while_it_waits_to_try_again(talk) -> None:
     one: Talk = talk(script(Step(text="x", fault=Fault(times=99, status=429))))
 

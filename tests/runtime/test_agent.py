@@ -270,6 +270,14 @@ class TestResuming:
         house.ask("three", resume=first, steps=["-", "Fine."])
         assert "two" not in str(house.requests[0].messages)
 
+    def test_in_another_directory_it_is_told_where_it_is(self, house: House) -> None:
+        house.ask("one")
+        first = house.session
+        house.world.workspace = house.world.outside
+        house.ask("two", resume=first, steps=["-", "Fine."])
+        assert str(house.world.outside) in house.prompt()
+        assert "one" in str(house.requests[0].messages)
+
     def test_limits_count_on(self, house: House) -> None:
         house.ask("one", limits=Limits(turns=2))
         house.ask("two", resume="last", limits=Limits(turns=2), steps=["-", "Fine."])

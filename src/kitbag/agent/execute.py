@@ -46,19 +46,15 @@ class Executor:
         """For each call whether it was one that could be run at all: known tool, readable arguments."""
         sound: list[bool] = []
         group: list[ToolCall] = []
-        try:
-            for call in calls:
-                tool = self.toolset.get(call.name)
-                if tool is not None and tool.reads_only:
-                    group.append(call)
-                    continue
-                sound += await self._side_by_side(group)
-                group = []
-                sound.append(await self._one(call))
+        for call in calls:
+            tool = self.toolset.get(call.name)
+            if tool is not None and tool.reads_only:
+                group.append(call)
+                continue
             sound += await self._side_by_side(group)
-        except asyncio.CancelledError:
-            await to_its_end(self._answer_open_calls())
-            raise
+            group = []
+            sound.append(await self._one(call))
+        sound += await self._side_by_side(group)
         return tuple(sound)
 
     async def _side_by_side(self, calls: list[ToolCall]) -> list[bool]:
@@ -151,7 +147,8 @@ class Executor:
         if outcome.loaded is not None:
             self.emit(SkillLoaded(outcome.loaded.name, outcome.loaded.tokens, outcome.loaded.by))
 
-    async def _answer_open_calls(self) -> None:
+    async def answer_open_calls(self) -> None:
+        """After a cancellation, wherever it came: each call has its result."""
         for call in self.session.open_calls:
             text = CANCELLED if call.id in self.session.began else NOT_BEGUN
             await self.session.finish(ToolResult(call.id, (Text(text),), is_error=True), "cancelled")

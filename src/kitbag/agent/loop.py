@@ -15,6 +15,7 @@ from kitbag.agent.compact import Meter, compact
 from kitbag.agent.execute import Executor
 from kitbag.agent.repeated_calls import told_apart
 from kitbag.agent.session import Session
+from kitbag.agent.shielded import to_its_end
 from kitbag.errors import UsageError
 from kitbag.events import MessageAdded, RunEnded, Status, TurnEnded
 from kitbag.messages import Message, Text, Usage
@@ -66,6 +67,13 @@ class Loop:
     async def run(self) -> RunEnded:
         """From the last message of the person to the answer. Cancelling it leaves a conversation that can go on."""
         self._check_price()
+        try:
+            return await self._turns()
+        except asyncio.CancelledError:
+            await to_its_end(self.executor.answer_open_calls())
+            raise
+
+    async def _turns(self) -> RunEnded:
         unsound, squeezed = 0, False
         while True:
             status = self._spent()

@@ -98,7 +98,8 @@ async def _run_all(wanted: Wanted, first: Request | None, report: Report, interr
                 interruption.cancels(run.cancel)
                 async for event in run:
                     report.event(event)
-                interruption.cancels(task.cancel)
+                if not interruption.number:  # else what it asked for is done
+                    interruption.cancels(task.cancel)
             code = _exit_code(run)
             if code or interruption.number:
                 break

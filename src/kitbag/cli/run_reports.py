@@ -55,8 +55,11 @@ class Report:
         self.session = ""
         self.model = ""
         self._begun = time.monotonic()
+        self._is_told = False
+        """The end of the request that runs."""
 
     def event(self, event: Event) -> None:
+        self._is_told = isinstance(event, RunEnded)
         if isinstance(event, RunStarted):
             self.session, self.model = event.session, event.model
 
@@ -67,7 +70,9 @@ class Report:
         """A mistake of ours: the place in the program goes to stderr, whatever the format."""
         for line in self.redactor.text(trace).rstrip().splitlines():
             output.remark(for_terminal(line))
-        self.fail(KitbagError(f"a fault of Kitbag: {problem}", "tell the maintainers, with the lines above"))
+        if not self._is_told:
+            self.fail(KitbagError(f"a fault of Kitbag: {problem}", "tell the maintainers, with the lines above"))
+        self.end()
 
     def end(self) -> None:
         """When all requests are done."""

@@ -25,7 +25,6 @@ from kitbag.agent.session import Session, fork, new_id, resume
 from kitbag.agent.sessions import newest_session
 from kitbag.errors import Diagnostic, InvalidError, KitbagError, UsageError
 from kitbag.events import Notice, RunEnded, RunStarted
-from kitbag.ledger import Ledger, kept
 from kitbag.library.agents import Agent as AgentFile
 from kitbag.library.left_out import LeftOutError, left_out
 from kitbag.library.modes import Mode, strictest
@@ -35,8 +34,6 @@ from kitbag.messages import Image
 from kitbag.models.catalog import look_up
 from kitbag.models.choice import Chosen, Sources
 from kitbag.models.provider import Block, Provider
-from kitbag.packing.compose import compose_prompt, environment_here
-from kitbag.packing.main_prompt import Wanted, main_prompt
 from kitbag.packing.session_skills import Loaded, Prepare, SessionSkills
 from kitbag.permissions.approvals import Approvals, Approver
 from kitbag.permissions.decide import Permissions
@@ -46,13 +43,12 @@ from kitbag.runtime.model_choice import Wishes, choose_model
 from kitbag.runtime.options import Options
 from kitbag.runtime.requests import Requests
 from kitbag.runtime.sources import key_values, model_sources
+from kitbag.runtime.system_prompt import SystemPrompt, blocks_of
 from kitbag.runtime.tools import every_tool, skill_tools
 from kitbag.settings import load_settings
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.store.secret_names import holds_secret
-from kitbag.text.hidden import reveal_hidden
-from kitbag.text.tokens import estimate_tokens
 from kitbag.tools.base import Context, Tool
 from kitbag.tools.toolset import Toolset
 
@@ -276,9 +272,12 @@ class Agent:
         elif not options.resume:
             await self.session.start(header)
         await self._drop_unusable()
-        if self.session.made_for != self._made_for():
-            await self.session.set_prompt(self._ledger(), self._made_for())
-        self.system = self._blocks()
+        self._prompt = SystemPrompt(
+            self.ground, self.chosen, self.permissions.mode, self.toolset.names(), self.definition, options.append
+        )
+        if self.session.made_for != self._prompt.made_for():
+            await self._make_prompt()
+        self.system = blocks_of(self.session.prompt)
 
     async def _drop_unusable(self) -> None:
         """Skills of an earlier run that this one may not see: of a workspace that is no longer trusted, say."""
@@ -291,55 +290,16 @@ class Agent:
             except KitbagError:
                 continue  # its file is gone: what was loaded stays
 
-    def _made_for(self) -> dict[str, Any]:
-        """All that a prompt depends on but for the files: as long as it stays, the prompt stays byte for byte."""
-        library = self.ground.library
-        return {
-            "provider": self.chosen.provider,
-            "window": self.chosen.known.window,
-            "mode": self.permissions.mode,
-            "agent": self.definition.path if self.definition is not None else "",
-            "team": library.team,
-            "persona": library.persona.path if library.persona is not None else "",
-            "append": self.options.append,
-            "trusted": self.ground.trust.is_open,
-            "tools": list(self.toolset.names()),
-        }
-
-    def _ledger(self) -> Ledger:
-        library = self.ground.library
-        environment = environment_here(self.ground.places.cwd, self.ground.workspace.root)
-        if self.definition is not None:
-            agent = self.definition._replace(permission_mode=self.permissions.mode)
-            prompt = compose_prompt(agent, library, estimate_tokens, environment)
-            self._note(prompt.warnings)
-            return _with_addition(prompt.ledger, self.options.append)
-        wanted = Wanted(
-            self.chosen.provider,
-            self.chosen.known.window,
-            self.permissions.mode,
-            environment,
-            self.toolset.names(),
-            self.ground.trust.is_open,
-            self.options.append,
-        )
-        prompt = main_prompt(library, wanted)
-        self._note(prompt.warnings)
-        return prompt.ledger
-
-    def _blocks(self) -> tuple[Block, ...]:
-        """In the ledger's order. Where the environment stands last, all before it is the same for every session."""
-        entries = self.session.prompt
-        last = entries[-1:] if entries and entries[-1]["kind"] == "environment" else ()
-        stable = "".join(str(entry["text"]) for entry in entries[: len(entries) - len(last)])
-        blocks = (Block(stable, cache=True), *(Block(str(entry["text"])) for entry in last))
-        return tuple(block for block in blocks if block.text)
+    async def _make_prompt(self) -> None:
+        ledger, warnings = self._prompt.ledger()
+        self._note(warnings)
+        await self.session.set_prompt(ledger, self._prompt.made_for())
 
     async def _renew(self) -> tuple[Block, ...]:
         """After a compaction nothing is cached any more, so the prompt may tell what has changed."""
         await asyncio.to_thread(self.ground.library.refresh)
-        await self.session.set_prompt(self._ledger(), self._made_for())
-        self.system = self._blocks()
+        await self._make_prompt()
+        self.system = blocks_of(self.session.prompt)
         return self.system
 
     # A request
@@ -389,16 +349,6 @@ class Agent:
         executor = Executor(self.session, self.toolset, self.context, self.approvals, emit, options.agent)
         loop = Loop(self.session, brain, executor, self.system, limits, emit, self._patience, self._renew)
         return await loop.run()
-
-
-def _with_addition(ledger: Ledger, text: str) -> Ledger:
-    """The person's own words behind an agent's prompt."""
-    if not text.strip():
-        return ledger
-    entry = kept(
-        "appended", "--append-system-prompt", f"\n{reveal_hidden(text).strip()}\n", estimate_tokens, "command line"
-    )
-    return Ledger((*ledger.entries, entry))
 
 
 _MOST_NAMED = 100

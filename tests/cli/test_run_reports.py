@@ -1,0 +1,96 @@
+"""How a run is told: one result for each request, and no secret in any of it."""
+
+import json
+
+import pytest
+
+from kitbag.cli.run_reports import Document, Held, Report, Stream, TextReport
+from kitbag.errors import KitbagError
+from kitbag.events import Discarded, Notice, RunEnded, RunStarted, TextDelta, ToolFinished
+from kitbag.messages import Usage
+from kitbag.store.redaction import Redactor
+
+SECRET = "tok-0123456789abcdef"
+STARTED = RunStarted("s1", "m", "default", "/w", 0, 0, ())
+ENDED = RunEnded("completed", f"It is {SECRET}.", 1, Usage(1, 2), None)
+REPORTS: list[type[Report]] = [TextReport, Document, Stream]
+
+
+def told(report: Report, *events: object) -> None:
+    for event in events:
+        report.event(event)  # type: ignore[arg-type]
+    report.end()
+
+
+@pytest.mark.parametrize("kind", REPORTS)
+def test_no_secret_is_told(kind: type[Report], capsys: pytest.CaptureFixture[str]) -> None:
+    notice = Notice("error", f"bad {SECRET}", f"not {SECRET}")
+    failed = ToolFinished("c", "Read", True, f"no {SECRET}", 0.1)
+    told(
+        kind((SECRET,)),
+        STARTED,
+        notice,
+        failed,
+        TextDelta(f"a {SECRET}"),
+        ENDED._replace(status="failed", error=SECRET),
+    )
+    said = capsys.readouterr()
+    assert SECRET not in said.out + said.err
+    assert "It is [REDACTED]." in said.out
+
+
+@pytest.mark.parametrize("kind", REPORTS)
+def test_a_fault_is_told_once_and_its_place_goes_to_stderr(
+    kind: type[Report], capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = kind((SECRET,))
+    report.event(STARTED)
+    report.fault(f"ZeroDivisionError: {SECRET}", f"Traceback:\n  x = '{SECRET}'\x1b[31m")
+    said = capsys.readouterr()
+    assert "Traceback:" in said.err
+    assert "\x1b" not in said.err
+    assert SECRET not in said.out + said.err
+    assert "a fault of Kitbag" in said.out + said.err
+    report = kind()
+    report.event(STARTED)
+    report.event(ENDED._replace(status="failed", text="", error="oops"))
+    report.fault("ZeroDivisionError", "Traceback:")
+    said = capsys.readouterr()
+    assert (said.out + said.err).count("oops") == 1
+    assert "a fault of Kitbag" not in said.out + said.err
+
+
+def test_of_several_requests_a_document_tells_all(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Document()
+    for text in ("one", "two"):
+        report.event(STARTED)
+        report.event(ENDED._replace(text=text))
+    report.fail(KitbagError("no more", "stop"))
+    found = json.loads(capsys.readouterr().out)
+    assert (found["status"], found["error"]) == ("failed", "no more")
+    assert [earlier["result"] for earlier in found["earlier"]] == ["one", "two"]
+    report.end()
+    assert capsys.readouterr().out == ""
+
+
+class TestPieces:
+    @pytest.mark.parametrize("size", range(1, 25))
+    def test_a_secret_in_pieces_is_held_back_until_it_is_known(self, size: int) -> None:
+        text = f"x{SECRET[:5]}{SECRET} and {SECRET}{SECRET[:3]} end {SECRET[:7]}"
+        held = Held(Redactor((SECRET,)).known, (SECRET,))
+        shown = [held.add(text[at : at + size]) for at in range(0, len(text), size)]
+        whole = "".join(shown) + held.rest()
+        assert SECRET not in whole
+        assert whole == text.replace(SECRET, "[REDACTED]")
+        assert held.rest() == ""
+
+    def test_what_can_be_no_secret_is_shown_at_once(self) -> None:
+        held = Held(Redactor((SECRET,)).known, (SECRET,))
+        assert held.add("Hello.") == "Hello."
+        assert held.add("see tok") == "see "
+        assert held.add("yo") == "tokyo"
+
+    def test_what_was_taken_back_is_not_shown_later(self, capsys: pytest.CaptureFixture[str]) -> None:
+        told(Stream((SECRET,)), STARTED, TextDelta("the tok-012"), Discarded("broke"), TextDelta("Fine."), ENDED)
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [line["text"] for line in lines if line["type"] == "text"] == ["the ", "Fine."]
