@@ -1,6 +1,7 @@
 """What some tests need of the machine: where it is missing they are skipped, saying so, and in CI they fail."""
 
 import os
+from importlib.util import find_spec
 
 import pytest
 
@@ -21,6 +22,12 @@ def sandlock() -> None:
     version, problem = find()
     if not version:
         _missing(f"sandlock does not run here: {problem}; it needs Linux 6.12 or newer")
+
+
+def package(name: str) -> None:
+    """One that the project's own `dev` extra installs."""
+    if find_spec(name) is None:
+        _missing(f"{name} is not installed; pip install -e '.[dev]' brings it")
 
 
 def _missing(reason: str) -> None:

@@ -58,7 +58,6 @@ class Session:
         """The first words of the person."""
         self.skills: dict[str, SkillUse] = {}
         self.totals = Totals()
-        self.last_usage = Usage()
         self.warnings: list[str] = []
         self._lines: list[_Line] = []
         self.called: dict[str, ToolCall] = {}
@@ -251,7 +250,6 @@ class Session:
         self._add(_Line(message, seq))
         self._open = {call.id: call for call in message.calls}
         self.called |= self._open
-        self.last_usage = usage
         self._count(0 if incomplete else 1, usage, cost)
 
     def _count(self, turns: int, usage: Usage, cost: float | None) -> None:

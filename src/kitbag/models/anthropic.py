@@ -39,7 +39,6 @@ class Anthropic:
         return read_reply(self._wire, "/v1/messages", self._body(request), _Reader(self.name))
 
     def _body(self, request: Request) -> bytes:
-
         body: dict[str, Any] = {
             "model": request.model,
             "max_tokens": request.max_output,

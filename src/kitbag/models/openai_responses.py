@@ -36,7 +36,6 @@ class OpenAIResponses:
         return read_reply(self._wire, "/responses", self._body(request), _Reader(self.name))
 
     def _body(self, request: Request) -> bytes:
-
         body: dict[str, Any] = {
             "model": request.model,
             "stream": True,

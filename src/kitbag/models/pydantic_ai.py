@@ -57,12 +57,25 @@ _KINDS: dict[str, FailureKind] = {
 _NO_KEY = re.compile(r"api.?key|environment variable|credential|token", re.IGNORECASE)
 
 
+def _check(provider: str) -> None:
+    """Raises InvalidError for a name that the library does not know; what it lacks for one it knows is told later."""
+    providers: Any = import_module("pydantic_ai.providers")
+    try:
+        providers.infer_provider_class(provider)
+    except ValueError as error:
+        raise InvalidError(f"pydantic-ai knows no {provider!r} either", "correct the name") from error
+    except ImportError:
+        pass
+
+
 class PydanticAI:
     def __init__(self, provider: str, model: Any = None, idle_seconds: float = IDLE_SECONDS) -> None:
         """`model`: one of the library's, for those who made it themselves. Raises InvalidError without the library."""
         if find_spec("pydantic_ai") is None:
             problem = f"models of {provider} need pydantic-ai, which is not installed"
             raise InvalidError(problem, f"{INSTALL}, or choose another model")
+        if model is None:
+            _check(provider)
         self.name = provider
         self._idle_seconds = idle_seconds
         self._given = model
