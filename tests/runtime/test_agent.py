@@ -503,3 +503,16 @@ class TestModels:
         assert self.wish(house, "inherit", resume="last") == "openai/gpt-5"
         assert self.wish(house, "inherit", model="openai/gpt-4o") == "openai/gpt-4o"
         assert self.wish(house, "inherit", resume="last") == "openai/gpt-4o"
+
+
+def test_a_skill_that_an_agent_starts_with_is_not_delivered_once_more(house: House) -> None:
+    world = house.world
+    world.skill(".kitbag/skills", "ways", body="Tread softly, always.")
+    world.write(".kitbag/agents/walker.md", "---\nname: walker\ndescription: Walks.\nskills: [ways]\n---\nYou walk.\n")
+    steps = [Step(calls=(("c1", "Skill", '{"skill": "ways"}'),)), "Done."]
+    house.ask("Go", agent="walker", steps=steps, trust_workspace=True)
+    assert house.prompt().count("Tread softly") == 1
+    [result] = house.requests[-1].messages[-1].results
+    assert "stands in your instructions" in str(result.content)
+    assert "Tread softly" not in str(house.requests[-1].messages)
+    assert house.of(SkillLoaded) == []

@@ -64,7 +64,12 @@ class SessionSkills:
         self._clock = clock
         self._loaded: dict[str, Loaded] = {}
         """The one that was asked for last stands last."""
+        self._preloaded = ""
         self._lock = threading.RLock()
+
+    def stand_in_prompt(self, preloaded: str) -> None:
+        """The text of the skills that an agent starts with: what stands there is not delivered once more."""
+        self._preloaded = preloaded
 
     def load(self, name: str, arguments: str = "", by: By = "model") -> Delivered:
         """Raises NotFoundError or AmbiguousError for the name, InvalidError for a skill that is closed or broken, and
@@ -76,8 +81,10 @@ class SessionSkills:
             return self._record(skill.full_name, delivery, arguments, by)
 
     def _record(self, name: str, delivery: Delivery, arguments: str, by: By) -> Delivered:
-        known = self._loaded.pop(name, None)
         digest = _digest(delivery.text)
+        if delivery.text in self._preloaded:
+            return _delivered(name, f"The skill {name} stands in your instructions: follow it.", digest, delivery)
+        known = self._loaded.pop(name, None)
         if known is not None and known.digest == digest:
             self._loaded[name] = known
             text = f"The skill {name} is loaded already ({known.tokens} tokens, {known.at}), unchanged: follow it."

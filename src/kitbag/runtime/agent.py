@@ -277,7 +277,12 @@ class Agent:
         )
         if self.session.made_for != self._prompt.made_for():
             await self._make_prompt()
-        self.system = blocks_of(self.session.prompt)
+        self._use_prompt()
+
+    def _use_prompt(self) -> None:
+        entries = self.session.prompt
+        self.system = blocks_of(entries)
+        self.skills.stand_in_prompt("".join(str(entry["text"]) for entry in entries if entry["kind"] == "preload"))
 
     async def _drop_unusable(self) -> None:
         """Skills of an earlier run that this one may not see: of a workspace that is no longer trusted, say."""
@@ -299,7 +304,7 @@ class Agent:
         """After a compaction nothing is cached any more, so the prompt may tell what has changed."""
         await asyncio.to_thread(self.ground.library.refresh)
         await self._make_prompt()
-        self.system = blocks_of(self.session.prompt)
+        self._use_prompt()
         return self.system
 
     # A request
