@@ -19,6 +19,7 @@ from conftest import TEST_TIMEOUT, World
 
 PROGRAM = """
 import asyncio, json, os, sys
+from kitbag.cli import interruption
 from kitbag.cli.terminal_approver import TerminalApprover
 from kitbag.permissions.approvals import Approvals, Permit
 from kitbag.permissions.decide import Permissions
@@ -43,7 +44,7 @@ async def main():
             print(json.dumps(["permit", found.remark]), flush=True)
         else:
             print(json.dumps([found.by, found.reason]), flush=True)
-asyncio.run(main())
+interruption.run(main())
 """
 
 

@@ -1,7 +1,7 @@
 """The analysis against the real bash: whatever runs must have been found.
 
 Texts come from a grammar and are then damaged. They run with a PATH that holds nothing but stubs, which write down
-their name and arguments, in an empty directory.
+their name and arguments, in an empty directory. No text names a place outside: a damaged one would write there.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ exit STATUS
 WORDS = ["a", "b", "-x", "a=b", "x#y", "~", "a:b", "!", "'a b'", "'$(s4)'", "'`s4`'", "''", '"a b"', '"a\'b"', '"\\$(s4)"', "\\;", "a\\ b",
          "$'a\\'b'", "';s4'", '";s4"', "$x", '"$x"', '"${x:-y}"', "${#x}", "$?", '"$@"', "{", "}", "if", "do", "done", "fi", "in", "[[", "]]",
          "esac", "*.zz", "a{b,c}", "[a]"]
-REDIRECTS = [">o1", "2>&1", ">>o2", "</dev/null", ">|o3", "&>o4", ">&2", "3>o5", "<<<x"]
+REDIRECTS = [">o1", "2>&1", ">>o2", "<o0", ">|o3", "&>o4", ">&2", "3>o5", "<<<x"]
 JOINTS = [" && ", " || ", "; ", "\n", " | ", "&&", "|", " & ", ";", " |& ", " \\\n&& ", " # c\n"]
 DAMAGE = ["s0", " ", "\n", ";", "&&", "|", "&", "(", ")", "{ ", "; }", "$(", "`", '"', "'", "\\", "\\\n", "$", "${x:-", "}", "$((", "))", "[[ ",
           "]]", "! ", "#", "<", ">", "<<E\n", "\nE\n", "<<<", "<(", "then ", "fi", "do ", "done", "x) ", ";;", " esac", "time ", "()", "=", "*",
@@ -123,6 +123,7 @@ class Grammar:
 def stubs(tmp_path: Path) -> Path:
     for directory in ("bin", "work"):
         (tmp_path / directory).mkdir()
+    (tmp_path / "work/o0").touch()
     for name in STUBS:
         path = tmp_path / "bin" / name
         path.write_text(STUB.replace("NAME", name).replace("STATUS", "1" if name.startswith("q") else "0"))
@@ -137,7 +138,7 @@ def run(text: str, stubs: Path) -> list[tuple[str, ...]]:
     process = subprocess.Popen(
         ["/bin/bash", "-c", "--", text],
         cwd=stubs / "work",
-        env={"PATH": str(stubs / "bin"), "STUB_LOG": str(log), "HOME": "/H", "FUNCNEST": "20"},
+        env={"PATH": str(stubs / "bin"), "STUB_LOG": str(log), "HOME": "H", "FUNCNEST": "20"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -161,7 +162,7 @@ def fits(words: tuple[str | None, ...], ran: tuple[str, ...]) -> bool:
         word = words[at]
         if word is None:
             return any(fit(at + 1, end) for end in range(place, len(ran) + 1))
-        return place < len(ran) and word.replace("~", "/H") == ran[place] and fit(at + 1, place + 1)
+        return place < len(ran) and word.replace("~", "H") == ran[place] and fit(at + 1, place + 1)
 
     return fit(0, 0)
 

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from kitbag.agent.run import Run
 from kitbag.cli.interruption import InterruptedRunError, Interruption
+from kitbag.cli.interruption import run as run_hearing
 from kitbag.cli.run_reports import Report, report_for
 from kitbag.cli.standard_input import Lines, Request, one_request
 from kitbag.errors import KitbagError, UsageError
@@ -48,7 +49,7 @@ def run_headless(wanted: Wanted) -> int:
     with Interruption() as interruption:
         try:
             first = _first_request(wanted)
-            return asyncio.run(_run_all(wanted, first, report, interruption))
+            return run_hearing(_run_all(wanted, first, report, interruption))
         except KitbagError as error:
             report.fail(error)
             return error.exit_code

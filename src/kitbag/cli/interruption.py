@@ -1,19 +1,51 @@
 """Signals that end a run: what goes on is cancelled, and what does not stop is left behind.
 
-Used by `kitbag -p`. A handler of Python's own, so that it also works while a write to a full pipe blocks. Two seconds
-after the signal, or at the second one, the process ends; the journal bears that as it bears a crash.
+Used by `kitbag -p` and by commands that ask. A handler of Python's own, so that it also works while a write to a full
+pipe blocks. Two seconds after the signal, or at the second one, the process ends; the journal bears that as it bears a
+crash.
 """
 
 import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Coroutine, Generator
 from types import FrameType
-from typing import Final, Self
+from typing import Any, Final, Self, TypeVar
 
 SECONDS: Final = 1.8
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def heard() -> Generator[None, None, None]:
+    """Signals wake the event loop that runs. Without this, one that comes in the moment before the loop begins to wait
+    is not seen until something else happens.
+    """
+    loop = asyncio.get_running_loop()
+    inner, outer = socket.socketpair()
+    with inner, outer:
+        inner.setblocking(False)
+        outer.setblocking(False)
+        loop.add_reader(inner, inner.recv, 4096)
+        before = signal.set_wakeup_fd(outer.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(before)
+            loop.remove_reader(inner)
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """asyncio.run, but no signal is lost."""
+
+    async def hearing() -> T:
+        with heard():
+            return await work
+
+    return asyncio.run(hearing())
 
 
 class InterruptedRunError(BaseException):

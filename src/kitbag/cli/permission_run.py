@@ -83,8 +83,7 @@ def _confinement(
 
 def _agree(text: str, judgement: Judgement, opened: Opened, confinement: Confinement, here: str) -> None:
     """Returns when a person has said yes."""
-    import asyncio
-
+    from kitbag.cli import interruption
     from kitbag.cli.terminal_approver import TerminalApprover
     from kitbag.permissions.approvals import Approvals, Refusal
 
@@ -95,7 +94,7 @@ def _agree(text: str, judgement: Judgement, opened: Opened, confinement: Confine
     settings_file = os.path.join(opened.permissions.workspace.kitbag_home, "settings.toml")
     approvals = Approvals(approver, settings_file)
     given, facts = {"command": text}, (("runs in", describe(confinement)),)
-    found = asyncio.run(approvals.authorize(opened.permissions, "Bash", given, here, facts=facts))
+    found = interruption.run(approvals.authorize(opened.permissions, "Bash", given, here, facts=facts))
     if isinstance(found, Refusal):
         raise InvalidError(f"it did not run: {found.reason}")
     found.use("Bash", given, here, approvals.permissions(opened.permissions))
