@@ -20,7 +20,7 @@ import needs
 from conftest import World
 from kitbag.permissions import sandbox_bubblewrap
 from kitbag.permissions.command_runner import MARK, Command
-from kitbag.permissions.model import Workspace
+from kitbag.permissions.model import Profile, Workspace
 from kitbag.permissions.paths import examine
 from kitbag.permissions.sandbox import Confinement, SandboxError, run_confined
 from kitbag.permissions.sandbox_bubblewrap import Bubblewrap
@@ -130,7 +130,7 @@ OUTSIDE = [
     "sudo -n sh -c 'echo x > $OUT/tripwire'; su -c 'echo x > $OUT/tripwire'",
     "kill -9 -1; echo x > $OUT/tripwire",
     "echo x > /etc/kitbag-test; echo x > /usr/kitbag-test; echo x > /sys/kernel/profiling",
-    "echo '|/bin/sh' > /proc/sys/kernel/core_pattern; echo c > /proc/sysrq-trigger",
+    "(exec 3<>/proc/sys/kernel/core_pattern) && echo x > $OUT/tripwire; (exec 3<>/proc/sysrq-trigger) && echo x > $OUT/tripwire",
     "mv ../workspace ../elsewhere; mkdir ../workspace",
 ]
 
@@ -756,3 +756,12 @@ def test_a_named_pipe_outside_can_t_be_written(box: Box) -> None:
         assert os.read(reader, 10) == b""
     finally:
         os.close(reader)
+
+
+@pytest.mark.parametrize("profile", ["workspace", "read-only"])
+def test_settings_of_the_kernel_can_t_be_opened_for_writing_even_by_root(box: Box, profile: Profile) -> None:
+    # `<>` opens without writing, so that this harms nothing where it fails.
+    ran = box.run("find /proc -maxdepth 3 -not -path '/proc/[0-9]*' -type f | while read -r f; do"
+                  ' if (exec 3<>"$f") 2>/dev/null; then echo "open: $f"; fi; done; ls /proc/sys/kernel | head -n 1', profile)  # fmt: skip
+    assert "open:" not in ran.text
+    assert ran.text.strip(), "there must be something to try"

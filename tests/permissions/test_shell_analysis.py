@@ -269,6 +269,16 @@ def test_ten_thousand_hostile_characters_are_soon_done(unit: str) -> None:
         assert time.process_time() - start < 2, "only a guard against hanging; it should be a tenth of that or less"
 
 
+@pytest.mark.parametrize("at", [0x80, 0xFF, 0x100, 0xFFFF, 0x10000, 0xF0762, 0x10FFFF])
+def test_no_character_crashes_the_grammar(at: int) -> None:
+    from kitbag.permissions.shell_tree import second_opinion
+
+    # A place beyond a table need not be memory that can't be read, so many are tried.
+    for code in range(at, min(at + 3_000, 0x110000)):
+        for text in ("{%s W", "${%s", "a%s=1 b", "[[ %s -eq 1 ]]", "$%s", "((%s", "<<%s\nx\n%s", "%s b", "x%s"):
+            second_opinion(text.replace("%s", chr(code)) if not 0xD800 <= code < 0xE000 else "a")
+
+
 # fmt: off
 PIECES = st.sampled_from(
     ["s0", ";", "&&", "|", "&", "\n", "(", ")", "{", "}", "$(", "`", '"', "'", "\\", "\\\n", "${x", "${x:-", "$((", "))", "[[", "]]", "!",

@@ -10,8 +10,10 @@ import json
 import os
 import re
 import select
+import stat
 import time
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from kitbag.permissions.command_runner import Command, Ran, Tick, run_command
@@ -188,6 +190,8 @@ def _start(
         if program:
             options += ["--seccomp", descriptors.holding(program)]
         options += ["--ro-bind", "/", "/", "--dev", "/dev", *bubblewrap.options]
+        if "--proc" in bubblewrap.options and os.geteuid() == 0:
+            options += [word for path in _kernel_settings() for word in ("--ro-bind", path, path)]
         for option, path in mounts.arguments():
             options += [*option, *([descriptors.holding(b"")] if option == (EMPTY_FILE,) else []), path]
         scratch = {os.path.realpath(path) for path in SCRATCH}
@@ -213,6 +217,21 @@ def _start(
     finally:
         status.close()
         descriptors.close()
+
+
+@cache
+def _kernel_settings() -> tuple[str, ...]:
+    """What stands in /proc beside the processes. The kernel lets root write there whatever capabilities it has lost,
+    and a value such as `core_pattern` is a command that runs outside. Nobody but root may, so nobody else pays for it.
+    """
+    paths: list[str] = []
+    for name in sorted(os.listdir("/proc")):
+        state = os.lstat(f"/proc/{name}") if not name.isdecimal() else None
+        if state is not None and (
+            stat.S_ISDIR(state.st_mode) or (stat.S_ISREG(state.st_mode) and state.st_mode & 0o222)
+        ):
+            paths.append(f"/proc/{name}")
+    return tuple(paths)
 
 
 def find() -> tuple[Bubblewrap | None, str]:
@@ -252,6 +271,7 @@ echo x > .mcp.json && exit 13
 echo x > ../outside && exit 14
 [ -e "$TRIAL_HIDDEN" ] && exit 15
 (exec 3<>"/dev/tcp/127.0.0.1/$TRIAL_PORT") && exit 16
+(exec 3<>/proc/sys/kernel/core_pattern) && exit 17
 exit 42
 """
 

@@ -126,6 +126,7 @@ echo x > new && exit 12
 chmod 700 . && exit 13
 cat "$TRIAL_HIDDEN" && exit 15
 (exec 3<>"/dev/tcp/127.0.0.1/$TRIAL_PORT") && exit 16
+(exec 3<>/proc/sys/kernel/core_pattern) && exit 17
 exit 42
 """
 

@@ -4,6 +4,7 @@
 text that the scanner could read, because the grammar's error recovery takes quadratic time on text that nobody can.
 """
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 # Its words begin with a keyword instead of a name.
 _WITH_KEYWORD = frozenset({"declaration_command", "unset_command", "test_command"})
 _WORDS_OF_LANGUAGE = frozenset({"time", "coproc"})
+_NOT_ASCII = re.compile("[^\\x00-\\x7f]")
 
 
 class Opinion(NamedTuple):
@@ -36,7 +38,9 @@ def second_opinion(text: str) -> Opinion:
     """The offsets count characters, as in the text."""
     from tree_sitter import Parser
 
-    source = text.encode("utf-8", "replace")
+    # The grammar's scanner looks characters up in C tables that end at 255, and crashes beyond. To bash, what is not
+    # ASCII is a part of a word that can't be in a name; `%` is the same.
+    source = _NOT_ASCII.sub("%", text).encode()
     root = Parser(_language()).parse(source).root_node
     starts: set[int] = set()
     optional: set[int] = set()
@@ -66,18 +70,4 @@ def second_opinion(text: str) -> Opinion:
             descending = False
         else:
             break
-    if len(source) != len(text):
-        characters = _character_offsets(text)
-        starts = {characters[start] for start in starts}
-        optional = {characters[start] for start in optional}
     return Opinion(frozenset(starts), frozenset(optional), broken)
-
-
-def _character_offsets(text: str) -> dict[int, int]:
-    offsets: dict[int, int] = {}
-    byte = 0
-    for index, character in enumerate(text):
-        offsets[byte] = index
-        byte += len(character.encode("utf-8", "replace"))
-    offsets[byte] = len(text)
-    return offsets
