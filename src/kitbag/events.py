@@ -53,6 +53,15 @@ class ToolFinished(NamedTuple):
     summary: str
     """For a person, one line."""
     seconds: float
+    details: str = ""
+    """For a person who wants to see more: a diff, a list, what a command printed."""
+
+
+class ToolProgress(NamedTuple):
+    """What goes on in a call that takes long; not kept."""
+
+    call_id: str
+    text: str
 
 
 class SkillLoaded(NamedTuple):
@@ -109,6 +118,7 @@ Event = (
     | Discarded
     | MessageAdded
     | ToolStarted
+    | ToolProgress
     | ToolFinished
     | SkillLoaded
     | SkillUnloaded

@@ -7,6 +7,7 @@ model wrote them; results are given in that order too. Each call gets exactly on
 import asyncio
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +17,7 @@ from kitbag.agent.records import SkillUse
 from kitbag.agent.session import Session
 from kitbag.agent.shielded import to_its_end
 from kitbag.errors import KitbagError
-from kitbag.events import Notice, SkillLoaded, SkillUnloaded, ToolFinished, ToolStarted
+from kitbag.events import Notice, SkillLoaded, SkillUnloaded, ToolFinished, ToolProgress, ToolStarted
 from kitbag.messages import Image, Text, ToolCall, ToolResult
 from kitbag.permissions.approvals import Approvals, Permit, Refusal
 from kitbag.text.hidden import one_line
@@ -120,7 +121,13 @@ class Executor:
         """What was allowed is what runs: these arguments, in what the last look at the rules says."""
         current = self.approvals.permissions(self.context.permissions)
         judgement = permit.use(tool.name, call.arguments, self.context.directory, current)
-        context = self.context._replace(permissions=current, judgement=judgement)
+        context = self.context._replace(
+            permissions=current,
+            judgement=judgement,
+            call_id=call.id,
+            session_id=self.session.id,
+            progress=partial(self._tell_progress, call.id),
+        )
         return await tool.work(tool.read(permit.arguments), context)
 
     def _tell_start(self, call: ToolCall) -> None:
@@ -129,19 +136,27 @@ class Executor:
             self._started.add(call.id)
             self.emit(ToolStarted(call.id, call.name, call.arguments, title(call.name, call.arguments)))
 
+    def _tell_progress(self, call_id: str, text: str) -> None:
+        self.emit(ToolProgress(call_id, one_line(text)))
+
     async def _finish(self, call: ToolCall, outcome: Outcome, begun: float) -> None:
         self._tell_start(call)
         await to_its_end(self._write(call, outcome, begun))
 
     async def _write(self, call: ToolCall, outcome: Outcome, begun: float) -> None:
         result = ToolResult(call.id, outcome.content, outcome.is_error)
-        await self.session.finish(result, outcome.summary, outcome.cut)
+        await self.session.finish(result, outcome.summary, outcome.cut, outcome.details)
+        if outcome.directory and outcome.directory != self.context.directory:
+            await self.session.move(outcome.directory)
+            self.context = self.context._replace(directory=outcome.directory)
         if outcome.dropped:
             await self.session.drop_skill(outcome.dropped, "unloaded")
         if outcome.loaded is not None:
             await self.session.add_skill(SkillUse(*outcome.loaded, call_id=call.id))
         seconds = time.monotonic() - begun
-        self.emit(ToolFinished(call.id, call.name, outcome.is_error, one_line(outcome.summary), seconds))
+        self.emit(
+            ToolFinished(call.id, call.name, outcome.is_error, one_line(outcome.summary), seconds, outcome.details)
+        )
         if outcome.dropped:
             self.emit(SkillUnloaded(outcome.dropped, "unloaded"))
         if outcome.loaded is not None:

@@ -59,6 +59,8 @@ class Session:
         self.skills: dict[str, SkillUse] = {}
         self.totals = Totals()
         self.warnings: list[str] = []
+        self.directory = ""
+        """Where the next call starts; empty: where the session did."""
         self._lines: list[_Line] = []
         self.called: dict[str, ToolCall] = {}
         """Every call that was ever made, by its id."""
@@ -119,10 +121,18 @@ class Session:
         body = {"call": call.id, "tool": call.name, "arguments": call.arguments}
         await self._write("intent", body, lambda _: self.began.add(call.id))
 
-    async def finish(self, result: ToolResult, summary: str = "", cut: str = "") -> None:
+    async def finish(self, result: ToolResult, summary: str = "", cut: str = "", details: str = "") -> None:
         kept = whole_part(result)
-        body = {"result": part_to_json(kept), "summary": whole(summary), "cut": cut}
+        body = {"result": part_to_json(kept), "summary": whole(summary), "cut": cut, "details": whole(details)}
         await self._write("result", body, lambda seq: self._apply_result(kept, seq))
+
+    async def move(self, directory: str) -> None:
+        """A command has changed the directory in which the next call starts."""
+
+        def apply(_: int) -> None:
+            self.directory = directory
+
+        await self._write("moved", {"directory": whole(directory)}, apply)
 
     async def add_skill(self, use: SkillUse) -> None:
         kept = use._replace(text=whole(use.text), arguments=whole(use.arguments))
@@ -227,6 +237,8 @@ class Session:
                 result = whole_part(part_from_json(body["result"]))
                 if isinstance(result, ToolResult):
                     self._apply_result(result, record.seq)
+            case "moved":
+                self.directory = str(body["directory"])
             case "skill":
                 self._apply_skill(_read_use(body))
             case "skill-dropped":

@@ -37,6 +37,7 @@ from kitbag.models.provider import Block, Provider
 from kitbag.packing.session_skills import Loaded, Prepare, SessionSkills
 from kitbag.permissions.approvals import Approvals, Approver
 from kitbag.permissions.decide import Permissions
+from kitbag.permissions.model import is_inside
 from kitbag.permissions.rule_files import Given
 from kitbag.runtime.ground import Ground, lay_ground
 from kitbag.runtime.model_choice import Wishes, choose_model
@@ -338,6 +339,13 @@ class Agent:
         run = Run(self.session, started, work)
         return run
 
+    def _here(self) -> Context:
+        """The directory of the last command, as long as it is one of the workspace."""
+        found = self.session.directory
+        resolved = os.path.realpath(found) if found else ""
+        inside = any(is_inside(resolved, root) for root in self.context.workspace.write_roots)
+        return self.context._replace(directory=resolved) if inside and os.path.isdir(resolved) else self.context
+
     async def _work(self, request: str, images: Sequence[Image], emit: Emit) -> RunEnded:
         for notice in self.notices:
             emit(notice)
@@ -351,7 +359,7 @@ class Agent:
             limits = limits._replace(turns=limits.turns or agent.max_turns or 0)
         effort = options.effort or (agent.effort if agent is not None and agent.effort in _EFFORTS else "")
         brain = Brain(self.provider, self.chosen.model, Room(known.window, known.max_output), known.price, effort)
-        executor = Executor(self.session, self.toolset, self.context, self.approvals, emit, options.agent)
+        executor = Executor(self.session, self.toolset, self._here(), self.approvals, emit, options.agent)
         loop = Loop(self.session, brain, executor, self.system, limits, emit, self._patience, self._renew)
         return await loop.run()
 

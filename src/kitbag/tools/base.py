@@ -6,6 +6,8 @@ belongs to comes in a Context, and the runtime ties the ends.
 """
 
 import os
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -31,6 +33,10 @@ class Outcome(NamedTuple):
     """A skill that this result delivers."""
     dropped: str = ""
     """The name of a skill that is no longer loaded."""
+    details: str = ""
+    """For a person who wants to see more than the summary: a diff, a list, what a command printed."""
+    directory: str = ""
+    """Where relative paths and commands start from now on; empty: where they did."""
 
 
 def answer(text: str, summary: str, cut: str = "") -> Outcome:
@@ -41,6 +47,34 @@ def failure(problem: str, fix: str = "") -> Outcome:
     """An error the model can use: what is wrong and what to do instead."""
     text = f"Error: {problem}." if not problem.endswith((".", "?", "!")) else f"Error: {problem}"
     return Outcome((Text(f"{text} {fix}".strip()),), problem, is_error=True)
+
+
+class Changes(Protocol):
+    """Keeps what is about to change, so that it can be taken back."""
+
+    async def keep(self, call_id: str, path: str, before: bytes | None, after: bytes | None) -> None:
+        """Durable when it returns, so call it before the change. None: the file does not exist."""
+        ...
+
+    def around_command(self, call_id: str) -> AbstractAsyncContextManager[None]:
+        """For what can't be told beforehand: the files of the workspace are looked at before and after."""
+        ...
+
+
+class PersonAsker(Protocol):
+    """Puts questions of the model to the person."""
+
+    async def ask(self, questions: "tuple[PersonQuestion, ...]") -> tuple[str, ...]:
+        """One answer for each. Raises KitbagError when nobody can be asked."""
+        ...
+
+
+class PersonQuestion(NamedTuple):
+    text: str
+    header: str = ""
+    options: tuple[tuple[str, str], ...] = ()
+    """(label, what it means); a person may always answer in words of their own."""
+    several: bool = False
 
 
 class Context(NamedTuple):
@@ -54,6 +88,12 @@ class Context(NamedTuple):
     skills: SessionSkills
     judgement: Judgement | None = None
     """Of the call that runs: what a command must be confined in."""
+    call_id: str = ""
+    session_id: str = ""
+    changes: Changes | None = None
+    person: PersonAsker | None = None
+    progress: Callable[[str], None] = lambda _: None
+    """Tells whoever watches, in a few words, what goes on in a call that takes long."""
 
 
 class Arguments(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
