@@ -49,7 +49,7 @@ class Executor:
         group: list[ToolCall] = []
         for call in calls:
             tool = self.toolset.get(call.name)
-            if tool is not None and tool.reads_only:
+            if tool is not None and (tool.reads_only or tool.side_by_side):
                 group.append(call)
                 continue
             sound += await self._side_by_side(group)
@@ -98,8 +98,12 @@ class Executor:
 
     async def _authorized(self, tool: Tool[Any], call: ToolCall) -> Outcome:
         context = self.context
+        try:
+            facts = tool.facts(tool.read(call.arguments), context) if tool.facts is not None else ()
+        except KitbagError as error:
+            return failure(error.problem, error.fix)
         permit = await self.approvals.authorize(
-            context.permissions, tool.name, call.arguments, context.directory, self.asked_by
+            context.permissions, tool.name, call.arguments, context.directory, self.asked_by, facts
         )
         if isinstance(permit, Refusal):
             return failure(f"{tool.name} is not allowed: {permit.reason}")

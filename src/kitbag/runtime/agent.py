@@ -352,7 +352,15 @@ class Agent:
         self.notices = []
         # What the conversation holds, whatever became of an earlier call that was cancelled while it loaded.
         self.skills.restore(Loaded(*use[:7]) for use in self.session.skills.values())
+        loop = self._loop(emit)
+        await self._take(request, images, emit, loop.executor)
+        return await loop.run()
+
+    async def _take(self, request: str, images: Sequence[Image], emit: Emit, executor: Executor) -> None:
+        """What the person says becomes a message."""
         await self._requests.add(request, images, self.system[0].text if self.system else "", emit)
+
+    def _loop(self, emit: Emit) -> Loop:
         options, known, agent = self.options, self.chosen.known, self.definition
         limits = options.limits
         if agent is not None:
@@ -360,8 +368,7 @@ class Agent:
         effort = options.effort or (agent.effort if agent is not None and agent.effort in _EFFORTS else "")
         brain = Brain(self.provider, self.chosen.model, Room(known.window, known.max_output), known.price, effort)
         executor = Executor(self.session, self.toolset, self._here(), self.approvals, emit, options.agent)
-        loop = Loop(self.session, brain, executor, self.system, limits, emit, self._patience, self._renew)
-        return await loop.run()
+        return Loop(self.session, brain, executor, self.system, limits, emit, self._patience, self._renew)
 
 
 _MOST_NAMED = 100

@@ -28,6 +28,8 @@ class SystemPrompt(NamedTuple):
     agent: AgentFile | None = None
     append: str = ""
     """The person's own words, behind all others."""
+    task: str = ""
+    """What an agent that another one started is to do."""
 
     def made_for(self) -> dict[str, Any]:
         """All that it depends on but for the files."""
@@ -43,6 +45,7 @@ class SystemPrompt(NamedTuple):
             "append": self.append,
             "trusted": self.ground.trust.is_open,
             "tools": list(self.tools),
+            **({"task": self.task, "skills": list(self.agent.skills)} if self.task and self.agent is not None else {}),
         }
 
     def ledger(self) -> tuple[Ledger, tuple[Diagnostic, ...]]:
@@ -50,7 +53,7 @@ class SystemPrompt(NamedTuple):
         environment = environment_here(self.ground.places.cwd, self.ground.workspace.root)
         if self.agent is not None:
             agent = self.agent._replace(permission_mode=self.mode)
-            composed = compose_prompt(agent, self.ground.library, estimate_tokens, environment)
+            composed = compose_prompt(agent, self.ground.library, estimate_tokens, environment, self.task)
             return self._with_addition(composed.ledger), composed.warnings
         wanted = Wanted(
             self.chosen.provider,
@@ -73,8 +76,9 @@ class SystemPrompt(NamedTuple):
 
 
 def blocks_of(entries: Sequence[dict[str, Any]]) -> tuple[Block, ...]:
-    """In the ledger's order. Where the environment stands last, all before it is the same for every session."""
-    last = entries[-1:] if entries and entries[-1]["kind"] == "environment" else ()
+    """In the ledger's order. What stands last, the environment or an agent's task, changes; all before it is the same
+    for every session."""
+    last = entries[-1:] if entries and entries[-1]["kind"] in ("environment", "task") else ()
     stable = "".join(str(entry["text"]) for entry in entries[: len(entries) - len(last)])
     blocks = (Block(stable, cache=True), *(Block(str(entry["text"])) for entry in last))
     return tuple(block for block in blocks if block.text)

@@ -18,6 +18,7 @@ from kitbag.models.provider import ToolSpec
 from kitbag.packing.session_skills import Loaded, SessionSkills
 from kitbag.permissions.decide import Permissions
 from kitbag.permissions.model import Judgement, Workspace
+from kitbag.tools.delegation import Delegation
 
 
 class Outcome(NamedTuple):
@@ -92,6 +93,8 @@ class Context(NamedTuple):
     session_id: str = ""
     changes: Changes | None = None
     person: PersonAsker | None = None
+    delegation: Delegation | None = None
+    """Other agents; None where there are none."""
     progress: Callable[[str], None] = lambda _: None
     """Tells whoever watches, in a few words, what goes on in a call that takes long."""
 
@@ -116,6 +119,10 @@ class Tool(NamedTuple, Generic[A]):
     work: Work[A]
     reads_only: bool = False
     """Calls of such tools run side by side, and are repeated after a crash."""
+    side_by_side: bool = False
+    """Calls run side by side although they have effects."""
+    facts: "Callable[[A, Context], tuple[tuple[str, str], ...]] | None" = None
+    """What a person who is asked must know besides the arguments. Raises KitbagError for what can't be done at all."""
 
     @property
     def spec(self) -> ToolSpec:

@@ -1,0 +1,1 @@
+"""Delegated work as records: what was asked for, who does it, how it ended."""

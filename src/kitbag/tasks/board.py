@@ -1,0 +1,209 @@
+"""The board: every task there ever was, who does it and how it ended, as records that many processes share.
+
+A view of one stream of the journal, taken in as it grows. What is written is durable when the method returns, and a
+key decides where two processes want the same: one claims a beginning, one writes an end. Used by the worker, the tools,
+the commands, and whoever shows tasks. A fleet may stand behind the same methods.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable
+from difflib import get_close_matches
+from typing import Any, Final
+
+from kitbag.errors import AmbiguousError, NotFoundError
+from kitbag.store.journal import Entry, Journal
+from kitbag.store.private_files import StoreError
+from kitbag.tasks.model import End, Kind, Task, Wish, apply
+from kitbag.tasks.owner import Owner, this_process
+
+STREAM: Final = "tasks"
+WISHES: Final = "task/"
+"""Streams with what was asked for: read by whoever carries it out, and by nobody else."""
+ENDED_WITH_OWNER: Final = "the process that ran it ended before it did"
+
+
+class Board:
+    """For one event loop at most; every process has its own."""
+
+    def __init__(self, journal: Journal) -> None:
+        self.journal = journal
+        self._seen = 0
+        self._tasks: dict[str, Task] = {}
+        self._children: dict[str, list[str]] = {}
+        self._open: dict[str, None] = {}
+        """Those that have not ended, so that looking after them costs nothing for the others."""
+
+    # Looking
+
+    def refresh(self) -> list[str]:
+        """Takes in what is new; the tasks it was about."""
+        changed: dict[str, None] = {}
+        for record in self.journal.read(STREAM, self._seen, 1_000):
+            self._seen = record.seq
+            with contextlib.suppress(KeyError, TypeError, ValueError, IndexError):  # of another version
+                known = len(self._tasks)
+                task_id = apply(self._tasks, record)
+                changed[task_id] = None
+                task = self._tasks[task_id]
+                if len(self._tasks) > known:
+                    self._children.setdefault(task.parent or task.root, []).append(task_id)
+                if task.is_finished:
+                    self._open.pop(task_id, None)
+                else:
+                    self._open[task_id] = None
+        return list(changed)
+
+    def all(self) -> list[Task]:
+        """In the order in which they were created."""
+        self.refresh()
+        return list(self._tasks.values())
+
+    def of(self, root: str) -> list[Task]:
+        """All that a session has begun, its agents' included."""
+        return [task for task in self.all() if task.root == root]
+
+    def unfinished(self) -> list[Task]:
+        """The oldest first."""
+        self.refresh()
+        return sorted((self._tasks[task_id] for task_id in self._open), key=lambda task: task.created)
+
+    def get(self, task_id: str) -> Task | None:
+        self.refresh()
+        return self._tasks.get(task_id)
+
+    def find(self, name: str) -> Task:
+        """By its id, or what that begins with. Raises NotFoundError with what is close, and AmbiguousError."""
+        self.refresh()
+        if name in self._tasks:
+            return self._tasks[name]
+        found = [task_id for task_id in self._tasks if len(name) >= 3 and task_id.startswith(name)]
+        if len(found) > 1:
+            raise AmbiguousError(f"several tasks begin with {name!r}", f"write one of {', '.join(found[:10])}")
+        if found:
+            return self._tasks[found[0]]
+        close = get_close_matches(name, self._tasks, 3, 0.6)
+        fix = f"did you mean {' or '.join(close)}?" if close else "`kitbag tasks list` shows those there are"
+        raise NotFoundError(f"there is no task {name[:80]!r}", fix)
+
+    def below(self, task_id: str) -> list[Task]:
+        """The tasks that it began, theirs too."""
+        self.refresh()
+        found: list[Task] = []
+        for child in self._children.get(task_id, ()):
+            found += [self._tasks[child], *self.below(child)]
+        return found
+
+    def wish(self, task_id: str) -> Wish:
+        """What was asked for last. Raises NotFoundError."""
+        wish: Wish | None = None
+        for record in self.journal.read(WISHES + task_id):
+            if record.kind == "wish":
+                known = {name: record.body[name] for name in Wish._fields if name in record.body}
+                wish = Wish(**known)._replace(skills=tuple(record.body.get("skills", ())))
+        if wish is None:
+            raise NotFoundError(f"what task {task_id} was asked for is not in the journal", "begin another one")
+        return wish
+
+    async def changed(self, seconds: float | None = None) -> bool:
+        """Until the journal grows, whoever writes to it; False when the time is over."""
+        return await self.journal.changed(max(self._seen, self.journal.last_seq()), seconds)
+
+    async def until(self, is_so: Callable[[Task], bool], task_id: str, seconds: float | None = None) -> Task | None:
+        """The task when that is so; None when the time is over."""
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    seen = self.journal.last_seq()
+                    task = self.find(task_id)
+                    if is_so(task):
+                        return task
+                    # An owner may vanish without a word, so it is looked for from time to time.
+                    await self.journal.changed(seen, 1.0)
+                    await self.bury()
+        except TimeoutError:
+            return None
+
+    async def follow(self) -> AsyncIterator[list[Task]]:
+        """Those that changed, again and again."""
+        while True:
+            seen = self.journal.last_seq()
+            yield [self._tasks[task_id] for task_id in self.refresh()]
+            await self.journal.changed(seen)
+
+    # Writing
+
+    async def create(
+        self, task_id: str, kind: Kind, wish: Wish, *, root: str, parent: str, depth: int, background: bool
+    ) -> Task:
+        body: dict[str, Any] = {
+            "id": task_id,
+            "kind": kind,
+            "agent": wish.agent,
+            "description": wish.description,
+            "root": root,
+            "parent": parent,
+            "depth": depth,
+            "background": background,
+            "directory": wish.directory,
+        }
+        await self.journal.write_all([_wish_entry(task_id, wish), Entry(STREAM, "created", body)])
+        return self.find(task_id)
+
+    async def claim(
+        self, task: Task, owner: Owner | None = None, *, again: bool = False, recovered: bool = False
+    ) -> bool:
+        """Begins it. False when somebody else was first. `again`: also when it has ended before."""
+        run = task.run + 1
+        body = {
+            "id": task.id,
+            "run": run,
+            "owner": list(owner or this_process()),
+            "again": again,
+            "recovered": recovered,
+        }
+        return await self.journal.write_once(f"begun:{task.id}:{run}", STREAM, "begun", body) is not None
+
+    async def queue_again(self, task: Task, wish: Wish) -> None:
+        """For a worker: it goes on from where it was."""
+        await self.journal.write_all(
+            [_wish_entry(task.id, wish), Entry(STREAM, "queued", {"id": task.id, "run": task.run})]
+        )
+
+    async def ask_again(self, task: Task, wish: Wish) -> None:
+        await self.journal.write_all([_wish_entry(task.id, wish)])
+
+    async def use_session(self, task_id: str, session: str) -> None:
+        await self.journal.write(STREAM, "session", {"id": task_id, "session": session})
+
+    async def end(self, task_id: str, run: int, end: End) -> bool:
+        """False when it had ended before: the first end counts."""
+        body = {"id": task_id, "run": run, **end._asdict()}
+        return await self.journal.write_once(f"ended:{task_id}:{run}", STREAM, "ended", body) is not None
+
+    async def want_stop(self, tasks: Iterable[Task], by: str = "") -> None:
+        await self.journal.write_all([Entry(STREAM, "stop", {"id": task.id, "by": by}) for task in tasks])
+
+    async def warn(self, task_id: str, text: str) -> None:
+        await self.journal.write(STREAM, "warning", {"id": task_id, "text": text})
+
+    async def mark_notified(self, task_id: str, run: int) -> bool:
+        """False when another has told it."""
+        body = {"id": task_id, "run": run}
+        return await self.journal.write_once(f"notified:{task_id}:{run}", STREAM, "notified", body) is not None
+
+    async def bury(self) -> list[Task]:
+        """Ends what ran in front in a process that is gone. Background work is left to a worker, who recovers it."""
+        buried: list[Task] = []
+        for task in self.unfinished():
+            if task.background or task.status != "running" or task.owner is None or task.owner.is_alive():
+                continue
+            with contextlib.suppress(StoreError):
+                if await self.end(task.id, task.run, End("interrupted", error=ENDED_WITH_OWNER)):
+                    buried.append(task)
+        return buried
+
+
+def _wish_entry(task_id: str, wish: Wish) -> Entry:
+    body = {**wish._asdict(), "skills": list(wish.skills), "options": dict(wish.options)}
+    return Entry(WISHES + task_id, "wish", body)

@@ -1,0 +1,72 @@
+"""What the tools for delegated work need of the run they belong to. The runtime ties it to agents, board and worker.
+
+Used by task and bash; values and one protocol.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+
+class Errand(NamedTuple):
+    """What a model asks another agent to do."""
+
+    agent: str
+    prompt: str
+    description: str = ""
+    background: bool = False
+    model: str = ""
+    max_turns: int = 0
+    resume: str = ""
+    pack: str = ""
+
+
+class Report(NamedTuple):
+    """A task as it is now."""
+
+    id: str
+    name: str
+    """The agent, or `Bash` for a command."""
+    status: str
+    is_finished: bool
+    text: str = ""
+    """The final answer, or what a command has printed so far."""
+    error: str = ""
+    description: str = ""
+    turns: int = 0
+    tokens: int = 0
+    cost: float | None = 0.0
+    seconds: float = 0.0
+    activity: str = ""
+    """What it does at this moment."""
+    branch: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+class Stopped(NamedTuple):
+    report: Report
+    was_finished: bool
+    others: int
+    """Tasks that it had begun, and that were stopped with it."""
+    processes: int
+    """Processes of it that still live."""
+
+
+class Delegation(Protocol):
+    def facts(self, agent: str, resume: str) -> tuple[tuple[str, str], ...]:
+        """What a person must know before the agent starts: its mode, its tools, where it comes from. Raises
+        NotFoundError with close names."""
+        ...
+
+    async def start(self, errand: Errand, progress: Callable[[str], None]) -> Report:
+        """In front: when it has ended. In the background: at once. Raises KitbagError for what can't be started."""
+        ...
+
+    async def start_command(self, command: str, description: str, directory: str, seconds: float) -> Report:
+        """In the background; what it may do was decided before."""
+        ...
+
+    async def report(self, task_id: str, seconds: float) -> Report:
+        """When it has ended, or when the time is over. Raises NotFoundError with close ids."""
+        ...
+
+    async def stop(self, task_id: str) -> Stopped: ...

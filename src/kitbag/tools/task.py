@@ -1,0 +1,148 @@
+"""Task, TaskOutput, TaskStop: work that other agents do, in contexts of their own (seed 004).
+
+Used by the loop. Delegation does the work; here are the arguments and the texts. An agent's answer is data: it is
+delimited, and can't close what delimits it.
+"""
+
+from typing import Annotated, Final
+
+from msgspec import Meta
+
+from kitbag.text.hidden import one_line, reveal_hidden
+from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer, description
+from kitbag.tools.delegation import Delegation, Errand, Report
+
+LONGEST_ANSWER: Final = 40_000
+"""Characters of an answer at once; TaskOutput gives the rest."""
+LONGEST_WAIT: Final = 600_000
+_TAG: Final = "agent-answer"
+
+
+class TaskArguments(Arguments, frozen=True):
+    subagent_type: Annotated[str, Meta(min_length=1, max_length=200, description="The agent's name.")]
+    prompt: Annotated[str, Meta(min_length=1, max_length=200_000, description="All that it needs to know.")]
+    description: Annotated[str, Meta(max_length=200, description="In 3 to 5 words.")] = ""
+    run_in_background: Annotated[bool, Meta(description="Return a task id at once.")] = False
+    model: Annotated[str, Meta(max_length=200, description="Another model, such as sonnet, opus or haiku.")] = ""
+    max_turns: Annotated[int, Meta(ge=0, le=10_000, description="0: as the agent says.")] = 0
+    resume: Annotated[str, Meta(max_length=100, description="The id of a task that is to go on.")] = ""
+
+
+class TaskOutputArguments(Arguments, frozen=True):
+    task_id: Annotated[str, Meta(min_length=1, max_length=100)]
+    block: Annotated[bool, Meta(description="Wait for its end.")] = True
+    timeout: Annotated[float, Meta(ge=0, le=LONGEST_WAIT, description="Milliseconds to wait.")] = 30_000
+    offset: Annotated[int, Meta(ge=0, description="Character of the output to begin at.")] = 0
+
+
+class TaskStopArguments(Arguments, frozen=True):
+    task_id: Annotated[str, Meta(min_length=1, max_length=100)]
+
+
+def _delegation(context: Context) -> Delegation:
+    assert context.delegation is not None, "the tools are there only where it is"
+    return context.delegation
+
+
+def _facts(arguments: TaskArguments, context: Context) -> tuple[tuple[str, str], ...]:
+    return _delegation(context).facts(arguments.subagent_type, arguments.resume)
+
+
+async def _start(arguments: TaskArguments, context: Context) -> Outcome:
+    errand = Errand(
+        arguments.subagent_type,
+        arguments.prompt,
+        one_line(reveal_hidden(arguments.description)),
+        arguments.run_in_background,
+        arguments.model,
+        arguments.max_turns,
+        arguments.resume,
+    )
+    report = await _delegation(context).start(errand, context.progress)
+    if not report.is_finished:
+        text = (
+            f"Agent: {report.name}\nTask: {report.id}\nStatus: started in the background\n\n"
+            f'You will be told when it ends. Look at it with TaskOutput(task_id="{report.id}", block=false), stop it'
+            f' with TaskStop(task_id="{report.id}").'
+        )
+        return answer(text, f"{report.name} started in the background, task {report.id}")
+    return _told(report, 0)
+
+
+async def _output(arguments: TaskOutputArguments, context: Context) -> Outcome:
+    seconds = arguments.timeout / 1_000 if arguments.block else 0.0
+    return _told(await _delegation(context).report(arguments.task_id, seconds), arguments.offset)
+
+
+async def _stop(arguments: TaskStopArguments, context: Context) -> Outcome:
+    stopped = await _delegation(context).stop(arguments.task_id)
+    report = stopped.report
+    if stopped.was_finished:
+        return answer(f"Task {report.id} had ended already: {report.status}.", f"{report.id} had ended already")
+    others = f" {stopped.others} tasks that it had begun were stopped with it." if stopped.others else ""
+    text = f"Task {report.id} ({report.name}) is stopped: {report.status}.{others} Processes left: {stopped.processes}."
+    kept = f'\nWhat it had done until then: TaskOutput(task_id="{report.id}").' if report.text else ""
+    return answer(text + kept, f"{report.name} stopped, {stopped.processes} processes left")
+
+
+def _told(report: Report, offset: int) -> Outcome:
+    lines = [f"Agent: {report.name}", f"Task: {report.id}"]
+    lines.append(f"Status: {report.status if report.is_finished else _running(report.status)}")
+    lines += [f"Turns: {report.turns}", f"Tokens: {report.tokens}"]
+    if report.cost:
+        lines.append(f"Cost: ${report.cost:.4f}")
+    if report.is_finished:
+        lines.append(f"Duration: {_duration(report.seconds)}")
+    elif report.activity:
+        lines.append(f"Activity: {one_line(report.activity)}")
+    if report.error:
+        lines.append(f"Error: {one_line(reveal_hidden(report.error))}")
+    if report.branch:
+        lines.append(f"Branch: {report.branch} (its changes; merge what you want)")
+    lines += [f"Warning: {one_line(warning)}" for warning in report.warnings]
+    shown, cut = _cut(report.text, offset)
+    if shown:
+        lines += ["", "Output:", f"<{_TAG}>", delimited(shown), f"</{_TAG}>"]
+    if cut:
+        lines.append(f'[{cut} Go on with TaskOutput(task_id="{report.id}", offset={offset + len(shown)}).]')
+    if not report.is_finished:
+        lines += [
+            "",
+            "Options:",
+            f'  - Wait longer: TaskOutput(task_id="{report.id}", timeout=60000)',
+            f'  - Check status: TaskOutput(task_id="{report.id}", block=false)',
+            f'  - Stop: TaskStop(task_id="{report.id}")',
+        ]
+    summary = f"{report.name}: {report.status}, {report.turns} turns, {report.tokens} tokens"
+    failed = report.is_finished and report.status in ("failed", "interrupted")
+    return answer("\n".join(lines), summary, cut)._replace(is_error=failed, details=reveal_hidden(shown))
+
+
+def _running(status: str) -> str:
+    return "still running" if status == "running" else status
+
+
+def _cut(text: str, offset: int) -> tuple[str, str]:
+    shown = text[offset : offset + LONGEST_ANSWER]
+    left = len(text) - offset - len(shown)
+    return shown, f"{left:,} more characters." if left > 0 else ""
+
+
+def delimited(text: str) -> str:
+    """Data that can't end the block it stands in, nor pass for a part of the conversation."""
+    text = reveal_hidden(text)
+    for tag in (_TAG, "task-notification", "system-reminder", "skill-invocation"):
+        text = text.replace(f"</{tag}", f"<\\/{tag}").replace(f"<{tag}", f"<\\{tag}")
+    return text
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes}m {rest}s" if minutes else f"{rest}s"
+
+
+TASK: Final = Tool("Task", description("Task"), TaskArguments, _start, facts=_facts, side_by_side=True)
+TASK_OUTPUT: Final = Tool("TaskOutput", description("TaskOutput"), TaskOutputArguments, _output, reads_only=True)
+TASK_STOP: Final = Tool("TaskStop", description("TaskStop"), TaskStopArguments, _stop)
