@@ -68,6 +68,8 @@ class SkillLoaded(NamedTuple):
     name: str
     tokens: int
     by: Literal["model", "user", "preload"]
+    rights: str = ""
+    """What it allows and takes away until the person speaks again, in words."""
 
 
 class SkillUnloaded(NamedTuple):

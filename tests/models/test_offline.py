@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kitbag.messages import Message, Text, ToolCall, ToolResult, user
-from kitbag.models.offline import FIRST_LINE, Offline, best_skill
+from kitbag.models.offline import FIRST_LINE, Offline
+from kitbag.models.offline_skills import best_skill
 from kitbag.models.provider import Block, Reply, Request, TextPiece, ToolSpec
 
 CATALOG = """<available-skills>

@@ -1,6 +1,7 @@
 """Billing: what an order costs with tax, how it is paid, and what goes back to the customer."""
 
 from dataclasses import dataclass, field
+from decimal import ROUND_HALF_EVEN, Decimal
 
 from app.orders import Order
 
@@ -31,7 +32,8 @@ class Invoice:
 def invoice_for(order: Order) -> Invoice:
     """The tax is rounded half up, once, on the sum and not per line."""
     net = order.subtotal_cents
-    return Invoice(order.order_id, net, (net * TAX_PERCENT + 50) // 100)
+    tax = Decimal(net * TAX_PERCENT) / 100
+    return Invoice(order.order_id, net, int(tax.to_integral_value(ROUND_HALF_EVEN)))
 
 
 def instalments(total_cents: int, count: int) -> list[int]:

@@ -18,6 +18,7 @@ from kitbag.messages import Image, Message, Text, Thinking, ToolCall, ToolResult
 from kitbag.models.provider import Block, ModelError, Request
 from kitbag.packing.session_skills import SessionSkills
 from kitbag.text.tokens import estimate_tokens
+from kitbag.tools.todo import told_again
 
 _MOST_RECENT = 40_000
 _MOST_SUMMARY = 2_000
@@ -91,10 +92,12 @@ async def compact(
     text = f"<conversation-summary>\n{summary.strip().replace(_END, '')}\n{_END}"
     if kept.began:
         text += f"\n\nThe person's last message was too long to keep whole. It began:\n\n{kept.began}"
+    stay = [message for _, message in (*lines[kept.first :], *(lines[at] for at in (kept.asked,) if at >= 0))]
+    todos = told_again(session.called, session.began, {call.id for message in stay for call in message.calls})
+    text += f"\n\n{todos}" if todos else ""
     each, altogether = min(_MOST_OF_A_SKILL, share // 4), min(_MOST_SKILLS, share // 4)
     attached = skills.reattachment(each, altogether)
     uses = tuple(SkillUse(*one.loaded) for one in reversed(attached) if one.loaded is not None)
-    stay = [message for _, message in (*lines[kept.first :], *(lines[at] for at in (kept.asked,) if at >= 0))]
     after = estimate_tokens(text) + sum(one.tokens for one in attached) + sum(map(tokens_of, stay))
     made = Compaction(
         text,

@@ -16,13 +16,15 @@ from kitbag.agent.ask_model import Emit
 from kitbag.agent.records import SkillUse
 from kitbag.agent.session import Session
 from kitbag.agent.shielded import to_its_end
+from kitbag.agent.turn_rights import TurnRights
 from kitbag.errors import KitbagError
 from kitbag.events import Notice, SkillLoaded, SkillUnloaded, ToolFinished, ToolProgress, ToolStarted
 from kitbag.messages import Image, Text, ToolCall, ToolResult
 from kitbag.permissions.approvals import Approvals, Permit, Refusal
 from kitbag.text.hidden import one_line
 from kitbag.tools.base import Context, Outcome, Tool, failure
-from kitbag.tools.toolset import Toolset
+from kitbag.tools.path_skills import PathSkills
+from kitbag.tools.toolset import ForNow, Tools
 
 LONGEST_RESULT: Final = 60_000
 """Characters of text that a result may bring; a tool that knows better cuts before."""
@@ -33,10 +35,20 @@ NOT_BEGUN: Final = "The user cancelled before this was done; nothing was changed
 
 class Executor:
     def __init__(
-        self, session: Session, toolset: Toolset, context: Context, approvals: Approvals, emit: Emit, asked_by: str = ""
+        self,
+        session: Session,
+        toolset: Tools,
+        context: Context,
+        approvals: Approvals,
+        emit: Emit,
+        asked_by: str = "",
+        path_skills: PathSkills | None = None,
     ) -> None:
+        """`path_skills`: tells of skills for the files that are used, where a model can load them."""
         self.session = session
-        self.toolset = toolset
+        self.rights = TurnRights(context.skills)
+        self.toolset: Tools = ForNow(toolset, self.rights.closed)
+        self.path_skills = path_skills
         self.context = context
         self.approvals = approvals
         self.emit = emit
@@ -79,9 +91,17 @@ class Executor:
         tool = self._prepare(call)
         if isinstance(tool, Outcome):
             await self._finish(call, tool, begun)
-            return False
-        await self._finish(call, bounded(await self._authorized(tool, call)), begun)
+            return bool(self.rights.closed(call.name))  # then it is refused, as by a rule
+        outcome = bounded(await self._authorized(tool, call))
+        await self._finish(call, self._with_suggestions(call, outcome), begun)
         return True
+
+    def _with_suggestions(self, call: ToolCall, outcome: Outcome) -> Outcome:
+        """Once in a session for each skill, behind all that the tool itself says."""
+        if outcome.is_error or self.path_skills is None or self.toolset.get("Skill") is None:
+            return outcome
+        told = self.path_skills.told_for(call.name, call.arguments, self.context.directory)
+        return outcome._replace(content=(*outcome.content, Text(told))) if told else outcome
 
     def _prepare(self, call: ToolCall) -> Tool[Any] | Outcome:
         """What runs it, or why nothing does."""
@@ -102,8 +122,9 @@ class Executor:
             facts = tool.facts(tool.read(call.arguments), context) if tool.facts is not None else ()
         except KitbagError as error:
             return failure(error.problem, error.fix)
+        permissions = self.rights.permissions(context.permissions)
         permit = await self.approvals.authorize(
-            context.permissions, tool.name, call.arguments, context.directory, self.asked_by, facts
+            permissions, tool.name, call.arguments, context.directory, self.asked_by, facts
         )
         if isinstance(permit, Refusal):
             return failure(f"{tool.name} is not allowed: {permit.reason}")
@@ -123,7 +144,7 @@ class Executor:
 
     async def _used(self, permit: Permit, tool: Tool[Any], call: ToolCall) -> Outcome:
         """What was allowed is what runs: these arguments, in what the last look at the rules says."""
-        current = self.approvals.permissions(self.context.permissions)
+        current = self.approvals.permissions(self.rights.permissions(self.context.permissions))
         judgement = permit.use(tool.name, call.arguments, self.context.directory, current)
         context = self.context._replace(
             permissions=current,
@@ -163,8 +184,11 @@ class Executor:
         )
         if outcome.dropped:
             self.emit(SkillUnloaded(outcome.dropped, "unloaded"))
-        if outcome.loaded is not None:
-            self.emit(SkillLoaded(outcome.loaded.name, outcome.loaded.tokens, outcome.loaded.by))
+        news = {rights.skill: rights.for_person() for rights in self.rights.news()}
+        if (loaded := outcome.loaded) is not None:
+            self.emit(SkillLoaded(loaded.name, loaded.tokens, loaded.by, news.pop(loaded.name, "")))
+        for skill, rights in news.items():
+            self.emit(Notice("info", f"the skill {one_line(skill)}, {rights}"))
 
     async def answer_open_calls(self) -> None:
         """After a cancellation, wherever it came: each call has its result."""

@@ -22,6 +22,8 @@ class Header(NamedTuple):
     forked_at: int = 0
     """The last record of the other session that counts here too."""
     started: str = ""
+    task: str = ""
+    """Of an agent that another one started; empty: a person began it."""
 
 
 class SkillUse(NamedTuple):

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from kitbag.agent.ask_model import Emit
 from kitbag.events import Notice
 from kitbag.messages import Message, Part, ToolCall
-from kitbag.tools.toolset import Toolset
+from kitbag.tools.toolset import Tools
 
 
-def told_apart(message: Message, earlier: Mapping[str, ToolCall], toolset: Toolset, emit: Emit) -> Message:
+def told_apart(message: Message, earlier: Mapping[str, ToolCall], toolset: Tools, emit: Emit) -> Message:
     """Twice in one reply: the second is left out. Again in a later one: it gets an id of its own; and where it has an
     effect and is the same call in every respect, it is not run again."""
     if not message.calls:
@@ -33,7 +33,7 @@ def told_apart(message: Message, earlier: Mapping[str, ToolCall], toolset: Tools
     return Message(message.role, tuple(parts))
 
 
-def _renamed(call: ToolCall, earlier: ToolCall | None, toolset: Toolset) -> ToolCall:
+def _renamed(call: ToolCall, earlier: ToolCall | None, toolset: Tools) -> ToolCall:
     tool = toolset.get(call.name)
     same = earlier is not None and (call.name, call.arguments) == (earlier.name, earlier.arguments)
     problem = call.problem

@@ -27,14 +27,16 @@ class Summary(NamedTuple):
     """The first words of the person."""
     forked_from: str = ""
     problem: str = ""
+    task: str = ""
+    """Of an agent that another one started."""
 
 
 def list_sessions(journal: Journal, directory: str = "") -> list[Summary]:
-    """The newest first; of one directory, or of all."""
+    """The newest first; of one directory, or of all. What other agents did is on the board of tasks."""
     found: list[tuple[int, Summary]] = []
     for stream in journal.streams(PREFIX):
         last, summary = _summary(journal, stream)
-        if not directory or summary.directory == directory:
+        if not summary.task and (not directory or summary.directory == directory):
             found.append((last, summary))
     return [summary for _, summary in sorted(found, key=lambda pair: pair[0], reverse=True)]
 
@@ -44,7 +46,8 @@ def newest_session(journal: Journal, directory: str) -> str:
     newest: tuple[int, str] = (0, "")
     for stream in journal.streams(PREFIX):
         try:
-            if _header(journal, stream).directory == directory and (last := journal.last(stream)):
+            header = _header(journal, stream)
+            if header.directory == directory and not header.task and (last := journal.last(stream)):
                 newest = max(newest, (last.seq, stream.removeprefix(PREFIX)))
         except KitbagError:
             continue  # a damaged one is no reason not to find the others
@@ -74,6 +77,7 @@ def _summary(journal: Journal, stream: str) -> tuple[int, Summary]:
             directory=header.directory,
             model=header.model,
             forked_from=header.forked_from,
+            task=header.task,
         )
         return seq, _from_end(about, last) if _says_all(last) else _from_all(about, journal)
     except (KitbagError, KeyError, TypeError, ValueError, AttributeError) as error:

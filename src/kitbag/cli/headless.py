@@ -1,4 +1,5 @@
-"""`kitbag -p`: requests from start to end, without a person at hand. What would be asked is refused.
+"""`kitbag -p`: requests from start to end, without a person at hand. What would be asked is refused; only a model's own
+questions are put to whoever sits at the terminal.
 
 Used by the root command, which names the options. Uses runtime for the work, standard_input for the requests,
 run_reports for what is told, interruption for signals.
@@ -6,9 +7,10 @@ run_reports for what is told, interruption for signals.
 
 import asyncio
 import gc
+import sys
 import traceback
 from collections.abc import AsyncIterator
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kitbag.agent.run import Run
 from kitbag.cli.interruption import InterruptedRunError, Interruption
@@ -17,6 +19,9 @@ from kitbag.cli.run_reports import Report, report_for
 from kitbag.cli.standard_input import Lines, Request, one_request
 from kitbag.errors import KitbagError, UsageError
 from kitbag.runtime.agent import Agent, Options
+
+if TYPE_CHECKING:
+    from kitbag.cli.terminal_asker import TerminalAsker
 
 STATUS_CODES: Final = {
     "completed": 0,
@@ -91,7 +96,7 @@ async def _run_all(wanted: Wanted, first: Request | None, report: Report, interr
     assert task is not None
     interruption.cancels(task.cancel)
     code, count = 0, 0
-    async with Agent(options=wanted.options) as agent:
+    async with Agent(options=wanted.options, person=_person(wanted)) as agent:
         report.redactor = agent.journal.redactor
         async for request in _requests(first):
             count += 1
@@ -108,6 +113,16 @@ async def _run_all(wanted: Wanted, first: Request | None, report: Report, interr
             raise UsageError("there is no request", "send one on standard input, as JSON on one line")
         report.end()
     return interruption.exit_code if interruption.number else code
+
+
+def _person(wanted: Wanted) -> "TerminalAsker | None":
+    """Whoever typed the command, where its answer is for their eyes: a script must never wait for somebody."""
+    if wanted.output_format != "text" or not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
+        return None
+    from kitbag.cli.terminal_asker import TerminalAsker
+
+    asker = TerminalAsker()
+    return asker if asker.is_there() else None
 
 
 def _exit_code(run: Run) -> int:

@@ -17,6 +17,7 @@ _COMMANDS = {
     "pack": ("kitbag.cli.pack", "Turn a task into a subagent's context, inside a budget."),
     "sessions": ("kitbag.cli.sessions", "List past conversations, to go on with."),
     "models": ("kitbag.cli.models", "Which model would be used, and why; what is known about it."),
+    "worker": ("kitbag.cli.worker", "Host background work; one is started by itself where it is needed."),
     "context": ("kitbag.cli.context", "What a session's model is shown, piece by piece, and what it costs."),
     "permissions": ("kitbag.cli.permissions", "List the rules, explain a decision, try a command in the sandbox."),
     "trust": ("kitbag.cli.trust", "See what a workspace would run, and trust it."),

@@ -113,8 +113,10 @@ class TextReport(Report):
                 self._dim(f"  {event.title}")
             case ToolFinished(is_error=True):
                 self._dim(f"    {event.summary}")
-            case SkillLoaded(by="user"):
-                self._dim(f"  skill {event.name}, {event.tokens} tokens")
+            case SkillLoaded():
+                if event.by == "user" or event.rights:
+                    rights = f"; {event.rights}" if event.rights else ""
+                    self._dim(f"  skill {event.name}, {event.tokens} tokens{rights}")
             case Retrying():
                 self._dim(f"  {event.reason}; again in {event.seconds:.0f} s")
             case Compacted():

@@ -67,6 +67,11 @@ class Skill(NamedTuple):
         return f"{self.description} {self.when_to_use}" if self.description else self.when_to_use
 
 
+def waits_for_files(skill: Skill) -> bool:
+    """It is told of when a file is used that its `paths` match. Commands have no such field."""
+    return bool(skill.flags & HAS_PATHS) and not skill.flags & COMMAND
+
+
 def read_skill(
     root: Root, location: str, path: str, fallback_name: str, team: str = "", group: str = "", flags: int = 0
 ) -> tuple[Skill | None, list[Diagnostic]]:

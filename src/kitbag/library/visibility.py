@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from kitbag.library.names import key_of
-from kitbag.library.skills import NO_MODEL, NO_USER, Skill
+from kitbag.library.skills import NO_MODEL, NO_USER, Skill, waits_for_files
 from kitbag.settings import Sourced, State
 
 if TYPE_CHECKING:
@@ -73,6 +73,8 @@ def judge_skill(skill: Skill, view: View) -> Verdict:
         )
     elif state == "name-only":
         verdict = verdict._replace(described=False, reason=f"name only, by {source}")
+    elif verdict.described and waits_for_files(skill):
+        verdict = verdict._replace(described=False, reason="described when a file is used that its `paths` match")
     if skill.flags & NO_USER:
         verdict = verdict._replace(user=False, reason=verdict.reason or "user-invocable is false in its file")
     why = _closed_to_agent(skill, view.agent_tools)

@@ -12,6 +12,7 @@ _TEXT_TYPES = re.compile(
 )
 _CHARSET = re.compile(r';\s*charset\s*=\s*"?([^\s";,]{1,40})')
 _META = re.compile(rb"<meta[^>]{0,200}charset\s{0,5}=\s{0,5}[\"']?([A-Za-z0-9_:.-]{1,40})", re.IGNORECASE)
+_DECLARATION = re.compile(rb"<\?xml[^>]{0,100}?\sencoding\s{0,5}=\s{0,5}[\"']([A-Za-z0-9_:.-]{1,40})")
 _BYTE_ORDER_MARKS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 _SNIFFED = 1024
 # As browsers read them: what calls itself Latin-1 or ASCII is windows-1252, GB2312 is GBK.
@@ -65,7 +66,9 @@ def encoding_of(header: str, body: bytes) -> str:
     named = _CHARSET.search(header.lower())
     if named and (known := _known(named[1])):
         return known
-    in_page = _META.search(body, 0, _SNIFFED) if kind in ("text/html", "application/xhtml+xml") else None
+    in_page = _DECLARATION.match(body) if "xml" in kind else None
+    if in_page is None and kind in ("text/html", "application/xhtml+xml"):
+        in_page = _META.search(body, 0, _SNIFFED)
     if in_page and (known := _known(in_page[1].decode("ascii"))):
         # A page that could be searched as ASCII is not in UTF-16, whatever it says.
         return "utf-8" if known.startswith("utf-16") else known

@@ -35,6 +35,13 @@ class Route(NamedTuple):
     """`http://host:port` of an HTTP proxy."""
 
 
+class Sent(NamedTuple):
+    """What goes along with a request to an interface that the user named; nothing does with a page."""
+
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes | None = None
+
+
 class Exchange:
     """A response whose head has come."""
 
@@ -70,7 +77,7 @@ class Exchange:
 
 @contextlib.asynccontextmanager
 async def exchange(
-    target: Target, method: str, policy: HostPolicy, limits: Limits, route: Route
+    target: Target, method: str, policy: HostPolicy, limits: Limits, route: Route, sent: Sent
 ) -> AsyncGenerator[Exchange]:
     meter = Meter(limits.header_bytes)
     proxy = _proxy_target(route.proxy, target) if route.proxy else None
@@ -84,7 +91,7 @@ async def exchange(
     )
     try:
         with _in_words(target, limits):
-            response = await pool.handle_async_request(_request(target, method, limits))
+            response = await pool.handle_async_request(_request(target, method, limits, sent))
         if len(response.headers) > limits.headers:
             raise _too_much(target, f"more than {limits.headers} headers")
         yield Exchange(response, meter, limits, guard.peer)
@@ -93,16 +100,14 @@ async def exchange(
         await guard.close()
 
 
-def _request(target: Target, method: str, limits: Limits) -> httpcore2.Request:
-    headers = [
-        ("Host", target.authority),
-        ("User-Agent", _user_agent()),
-        ("Accept", _ACCEPTED),
-        ("Accept-Encoding", ACCEPTED_CODINGS),
-        ("Connection", "close"),
-    ]
+def _request(target: Target, method: str, limits: Limits, sent: Sent) -> httpcore2.Request:
+    usual = {"Host": target.authority, "User-Agent": user_agent(), "Accept": _ACCEPTED}
+    length = {} if sent.body is None else {"Content-Length": str(len(sent.body))}
+    framing = {"Accept-Encoding": ACCEPTED_CODINGS, "Connection": "close", **length}
+    headers = list({**usual, **dict(sent.headers), **framing}.items())
     patience = {"connect": limits.connect_seconds, "read": limits.idle_seconds, "write": limits.idle_seconds}
-    return httpcore2.Request(method, _wire_url(target), headers=headers, extensions={"timeout": patience})
+    content, more = sent.body or b"", {"timeout": patience}
+    return httpcore2.Request(method, _wire_url(target), headers=headers, content=content, extensions=more)
 
 
 def _wire_url(target: Target) -> httpcore2.URL:
@@ -111,7 +116,7 @@ def _wire_url(target: Target) -> httpcore2.URL:
 
 
 @functools.cache
-def _user_agent() -> str:
+def user_agent() -> str:
     from importlib.metadata import version
 
     return f"kitbag/{version('kitbag')}"

@@ -2,7 +2,8 @@
 
 GET and HEAD only, nothing of the user's sent along: no cookies, no credentials, no Referer, no proxy from the
 environment. Redirects are followed here, each through the same checks as the first URL. Nothing is tried twice,
-no connection is used twice. Importing this imports no HTTP library; fetching does.
+no connection is used twice. `call` is for an interface that the user named, with a key of theirs: it follows none.
+Importing this imports no HTTP library; fetching does.
 """
 
 import time
@@ -17,7 +18,7 @@ from kitbag.net.urls import Target, parse_target, redirected
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from kitbag.net.body import Body
-    from kitbag.net.exchange import Exchange, Route
+    from kitbag.net.exchange import Exchange, Route, Sent
 
 Method = Literal["GET", "HEAD"]
 _REDIRECTING = (301, 302, 303, 307, 308)
@@ -83,11 +84,31 @@ async def fetch(
     route: "Route | None" = None,
 ) -> Fetched:
     """Raises FetchError for all that goes wrong outside. Can be cancelled at any time."""
-    import anyio
-
     if method not in ("GET", "HEAD"):
         raise UsageError("Only GET and HEAD are sent.", "Use a command for anything else; it can be asked about.")
-    trip = _Trip(policy, limits, method, route)
+    return await _travel(_Trip(policy, limits, method, route), url, limits)
+
+
+async def call(
+    url: str,
+    *,
+    policy: HostPolicy,
+    headers: tuple[tuple[str, str], ...] = (),
+    body: bytes | None = None,
+    limits: Limits = _DEFAULT_LIMITS,
+    route: "Route | None" = None,
+) -> Fetched:
+    """A POST if there is a body, else a GET. What is sent may be secret, so no redirect is followed. Like `fetch` else."""
+    from kitbag.net.exchange import Sent
+
+    limits = limits._replace(redirects=0)
+    method = "GET" if body is None else "POST"
+    return await _travel(_Trip(policy, limits, method, route, Sent(headers, body)), url, limits)
+
+
+async def _travel(trip: "_Trip", url: str, limits: Limits) -> Fetched:
+    import anyio
+
     try:
         with anyio.move_on_after(limits.seconds) as time_limit:
             await trip.go(parse_target(url))
@@ -129,17 +150,21 @@ class _Trip:
         "_policy",
         "_response",
         "_route",
+        "_sent",
         "_started",
         "_target",
         "redirects",
     )
 
-    def __init__(self, policy: HostPolicy, limits: Limits, method: Method, route: "Route | None") -> None:
+    def __init__(
+        self, policy: HostPolicy, limits: Limits, method: str, route: "Route | None", sent: "Sent | None" = None
+    ) -> None:
         self.redirects: list[Redirect] = []
         self._policy = policy
         self._limits = limits
         self._method = method
         self._route = route
+        self._sent = sent
         self._started = self._head_at = time.monotonic()
         self._target: Target | None = None
         self._response: Exchange | None = None
@@ -157,11 +182,12 @@ class _Trip:
     async def _request(self, target: Target) -> tuple[int, str] | None:
         """The status and Location of a redirect; None when the response is the last one, and read."""
         from kitbag.net.body import Body
-        from kitbag.net.exchange import Route, exchange
+        from kitbag.net.exchange import Route, Sent, exchange
 
         self._policy.check(target)
         self._target = target
-        async with exchange(target, self._method, self._policy, self._limits, self._route or Route()) as response:
+        way, sent = self._route or Route(), self._sent or Sent()
+        async with exchange(target, self._method, self._policy, self._limits, way, sent) as response:
             self._head_at = time.monotonic()
             if response.status in _REDIRECTING and response.values("location"):
                 return response.status, _location(target, response.values("location"))
@@ -179,7 +205,8 @@ class _Trip:
             raise FetchError(f"{target.shown} leads on. {error.problem}", error.fix, error.kind) from error
         self.redirects.append(Redirect(status, following.url, following.host != target.host))
         if len(self.redirects) > self._limits.redirects:
-            raise _not_followed(target, f"after {self._limits.redirects} redirects it leads on")
+            most = self._limits.redirects
+            raise _not_followed(target, f"after {most} redirects it leads on" if most else "none is here")
         if following.url in seen:
             raise _not_followed(target, "it leads in a circle")
         if (target.scheme, following.scheme) == ("https", "http"):

@@ -42,7 +42,7 @@ def deliver(skill: Skill, arguments: str = "", prepare: Callable[[str, int], str
     elif body:
         body = reveal_hidden(prepare(body, read.first_line))
     resources, more = list_resources(skill)
-    header = [f"Skill directory: {_path(skill.directory)}"]
+    header = [f"Skill directory: {shown_path(skill.directory)}"]
     if arguments:
         header.append(f"User arguments: {one_line(reveal_hidden(arguments))}")
     header += _files("Scripts (run with Bash)", "scripts", resources)
@@ -55,9 +55,9 @@ def deliver(skill: Skill, arguments: str = "", prepare: Callable[[str, int], str
 
 
 def path_variables(skill: Skill) -> dict[str, str]:
-    variables = {"SKILL_ROOT": _path(skill.directory), "CLAUDE_SKILL_DIR": _path(skill.directory)}
+    variables = {"SKILL_ROOT": shown_path(skill.directory), "CLAUDE_SKILL_DIR": shown_path(skill.directory)}
     if skill.root.plugin_path:
-        variables["CLAUDE_PLUGIN_ROOT"] = _path(skill.root.plugin_path)
+        variables["CLAUDE_PLUGIN_ROOT"] = shown_path(skill.root.plugin_path)
     return variables
 
 
@@ -68,7 +68,7 @@ def replace_path_variables(text: str, skill: Skill) -> str:
     return text
 
 
-def _path(path: str) -> str:
+def shown_path(path: str) -> str:
     """As it is, unless it has line breaks or hidden characters, which no honest path has."""
     return one_line(reveal_hidden(path)) if not path.isprintable() else path
 
@@ -78,7 +78,7 @@ def _attribute(text: str) -> str:
 
 
 def _files(label: str, group: str, resources: list[Resource]) -> list[str]:
-    names = [_path(resource.path) for resource in resources if resource.group == group]
+    names = [shown_path(resource.path) for resource in resources if resource.group == group]
     if not names:
         return []
     more = len(names) - MOST_FILES_NAMED

@@ -17,7 +17,9 @@ from kitbag.library.registry import Registry
 from kitbag.library.skill_files import read_details
 from kitbag.library.skills import Skill, string_list
 from kitbag.library.visibility import Verdict
-from kitbag.packing.delivery import Delivery, deliver, path_variables
+from kitbag.packing.delivery import Delivery, deliver, path_variables, shown_path
+from kitbag.packing.skill_rights import SkillRights, Withhold, by_scope, rights_of
+from kitbag.text.plain_head import Metadata
 from kitbag.text.tokens import estimate_tokens
 
 if TYPE_CHECKING:
@@ -40,6 +42,8 @@ class Delivered(NamedTuple):
     """What is loaded now because of it; None for a receipt, and for what lives only one turn."""
     whole: Delivery | None = None
     """All of the skill as it is now."""
+    rights: SkillRights | None = None
+    """What it changes about the tools until the person speaks again."""
 
 
 class Loaded(NamedTuple):
@@ -57,10 +61,19 @@ class SessionSkills:
     """Calls may come from several threads; each skill is delivered to one of them."""
 
     def __init__(
-        self, library: Registry, prepare: Prepare | None = None, clock: Callable[[], float] = time.time
+        self,
+        library: Registry,
+        prepare: Prepare | None = None,
+        clock: Callable[[], float] = time.time,
+        withhold: Withhold = by_scope,
     ) -> None:
+        """`withhold`: why a skill does not get what its `allowed-tools` ask for."""
         self.library = library
+        self.session_id = ""
+        """What `${CLAUDE_SESSION_ID}` in a skill stands for."""
         self._prepare = prepare or _without_commands
+        self._withhold = withhold
+        self._in_use: list[SkillRights] = []
         self._clock = clock
         self._loaded: dict[str, Loaded] = {}
         """The one that was asked for last stands last."""
@@ -71,14 +84,29 @@ class SessionSkills:
         """The text of the skills that an agent starts with: what stands there is not delivered once more."""
         self._preloaded = preloaded
 
+    def begin_turn(self) -> None:
+        """The person has spoken: what skills allowed or took away is over."""
+        with self._lock:
+            self._in_use = []
+
+    def in_use(self) -> tuple[SkillRights, ...]:
+        """What the skills that were asked for since then change about the tools, in their order."""
+        with self._lock:
+            return tuple(self._in_use)
+
     def load(self, name: str, arguments: str = "", by: By = "model") -> Delivered:
         """Raises NotFoundError or AmbiguousError for the name, InvalidError for a skill that is closed or broken, and
         what its commands end in."""
         with self._lock:
             skill = self.find(name, by)
-        delivery = self._deliver(skill, arguments)  # commands take their time: others may load meanwhile
+        metadata = read_details(skill).metadata
+        rights, problems = rights_of(skill, metadata, self.library.places, self._withhold, by)
+        delivery = self._deliver(skill, arguments, metadata)  # commands take their time: others may load meanwhile
+        delivery = delivery._replace(problems=(*delivery.problems, *problems))
         with self._lock:
-            return self._record(skill.full_name, delivery, arguments, by)
+            if rights and not any(map(rights.is_like, self._in_use)):
+                self._in_use.append(rights)
+            return self._record(skill.full_name, delivery, arguments, by)._replace(rights=rights or None)
 
     def _record(self, name: str, delivery: Delivery, arguments: str, by: By) -> Delivered:
         digest = _digest(delivery.text)
@@ -117,11 +145,14 @@ class SessionSkills:
             raise InvalidError(f"{skill.full_name!r} can't be loaded by {_WHO[by]}: {verdict.reason}")
         return skill
 
-    def _deliver(self, skill: Skill, arguments: str) -> Delivery:
+    def _deliver(self, skill: Skill, arguments: str, metadata: Metadata) -> Delivery:
         from kitbag.packing.substitutions import Given
 
-        names = string_list(read_details(skill).metadata.get("arguments"))
-        given = Given(arguments, names, from_one=skill.root.dialect == "opencode")
+        names = string_list(metadata.get("arguments"))
+        variables = (("CLAUDE_PROJECT_DIR", shown_path(self.library.places.project)),)
+        if self.session_id:
+            variables = (*variables, ("CLAUDE_SESSION_ID", self.session_id))
+        given = Given(arguments, names, skill.root.dialect == "opencode", variables)
         notes: list[Diagnostic] = []
 
         def prepared(body: str, first_line: int) -> str:
@@ -142,6 +173,9 @@ class SessionSkills:
             found = self.loaded_name(name)
             if found is not None:
                 del self._loaded[found]
+                # What it took away stays so, or unloading would be a way around it.
+                left = (one._replace(grants=()) if one.skill == found else one for one in self._in_use)
+                self._in_use = [one for one in left if one]
             return found
 
     def loaded_name(self, name: str) -> str | None:

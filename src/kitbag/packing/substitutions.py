@@ -6,7 +6,7 @@ Used by session_skills and prepare. Inside a command each argument is quoted as 
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
@@ -15,6 +15,8 @@ from kitbag.packing.shell_words import Filled, fill_command
 _ARGUMENT = r"ARGUMENTS(?:\[(?P<place>[0-9]+)\])?(?!\w)|(?P<number>[0-9]+)(?!\w)"
 _NUMBER = re.compile(r"(?<!\\)(?:\\\\)*+\$([0-9]{1,6})(?!\w)")
 _NO_NAME = r"(?!)"
+_BARE = frozenset(("CLAUDE_SESSION_ID",))
+"""Understood without braces too: no command's environment has it."""
 
 
 class Given(NamedTuple):
@@ -25,6 +27,8 @@ class Given(NamedTuple):
     """As the skill declares them, in order."""
     from_one: bool = False
     """OpenCode counts from one, and its last number takes all that is left."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """Of the session, put in like paths: `${CLAUDE_SESSION_ID}`."""
 
     @property
     def words(self) -> list[str]:
@@ -41,7 +45,7 @@ class Substitution:
     def __init__(self, given: Given, whole: str, paths: Mapping[str, str] | None = None) -> None:
         """`whole`: all of the skill's text, for the highest number in it; `paths`: the path variables by name."""
         self._given = given
-        self._paths = paths or {}
+        self._paths = {**dict(given.variables), **(paths or {})}
         self._last = max(map(int, _NUMBER.findall(whole)), default=0) if given.from_one else 0
         self.used = False
 
@@ -51,16 +55,17 @@ class Substitution:
 
     @cached_property
     def _tokens(self) -> re.Pattern[str]:
-        def one_of(names: "tuple[str, ...] | Mapping[str, str]") -> str:
+        def one_of(names: Iterable[str]) -> str:
             usable = sorted((name for name in names if name and not name.isdigit()), key=len, reverse=True)
             return "|".join(map(re.escape, usable)) or _NO_NAME
 
         name = rf"(?P<name>{one_of(self._given.names)})(?!\w)"
-        return re.compile(rf"(?<!\\)(?P<slashes>\\*+)\$(?:{_ARGUMENT}|{name})|\$\{{(?P<path>{one_of(self._paths)})\}}")
+        path = rf"\$\{{(?P<path>{one_of(self._paths)})\}}|\$(?P<bare>{one_of(_BARE & self._paths.keys())})(?!\w)"
+        return re.compile(rf"(?<!\\)(?P<slashes>\\*+)\$(?:{_ARGUMENT}|{name})|{path}")
 
     def in_text(self, text: str) -> str:
         def put(found: "re.Match[str]") -> str:
-            if (path := found["path"]) is not None:
+            if (path := found["path"] or found["bare"]) is not None:
                 return self._paths[path]
             slashes = found["slashes"]
             if len(slashes) % 2:  # escaped: as it is written, without the backslash
@@ -83,7 +88,7 @@ class Substitution:
             return f"{{{{{name}}}}}"
 
         def put(found: "re.Match[str]") -> str:
-            if (path := found["path"]) is not None:
+            if (path := found["path"] or found["bare"]) is not None:
                 return name_for(self._paths[path])
             slashes = found["slashes"]
             if len(slashes) % 2:

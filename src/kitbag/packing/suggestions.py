@@ -1,7 +1,8 @@
 """What stands at the tail of a person's message: skills that its words speak for and the catalog does not describe,
-and what has changed in the library since. The prompt before it stays as it is, so that it can be cached.
+and what has changed in the library since; and at the tail of a result, skills for the file that was used. The prompt
+before it stays as it is, so that it can be cached.
 
-Used by runtime at each message; uses the router.
+Used by runtime at each message and by tools/path_skills; uses the router.
 """
 
 from collections.abc import Collection, Sequence
@@ -9,10 +10,13 @@ from typing import Final
 
 from kitbag.library.changes import Change
 from kitbag.library.registry import Registry
+from kitbag.library.skills import Skill, waits_for_files
 from kitbag.packing.catalog import budget_of, entry_of
 from kitbag.text.hidden import one_line, reveal_hidden
 
 MOST: Final = 5
+_OPENING: Final = "<suggested-skills>"
+_CLOSING: Final = "</suggested-skills>"
 _HEAD, _TAIL = 1_500, 500
 """Characters of a message that are looked at: people ask first, or after what they pasted."""
 _WORTH = 0.4
@@ -36,19 +40,33 @@ def suggested_skills(library: Registry, message: str, catalog: str, known: Colle
         for hit in hits
         if hit.score >= hits[0].score * _WORTH
         and hit.skill.full_name not in known
+        and not waits_for_files(hit.skill)
         and entry_of(hit.skill, longest) not in described
     ]
-    if not lines:
-        return ""
-    return "\n".join(
-        ("<suggested-skills>", "Found by the words of this message:", *lines[:MOST], "</suggested-skills>")
-    )
+    return _block("Found by the words of this message:", lines[:MOST])
+
+
+def skills_for_file(skills: Sequence[Skill]) -> str:
+    """The block for the tail of a result, or nothing."""
+    return _block("For work with this file, by their `paths`:", [entry_of(skill) for skill in skills[:MOST]])
+
+
+def _block(why: str, lines: Sequence[str]) -> str:
+    return "\n".join((_OPENING, why, *lines, _CLOSING)) if lines else ""
+
+
+def told_in(text: str) -> list[str]:
+    """The lines of a block at the end of a text."""
+    start = text.rfind(_OPENING)
+    return text[start:].splitlines() if start >= 0 and text.rstrip().endswith(_CLOSING) else []
 
 
 def _has_all(library: Registry, described: frozenset[str], longest: int) -> bool:
     """Whether there is nothing that could be suggested; with many skills, the last one answers that."""
     view = library.view()
     for skill in reversed(list(library.skills)):
+        if waits_for_files(skill):
+            continue
         if entry_of(skill, longest) not in described and library.judge(skill, view).searchable:
             return False
     return True

@@ -105,6 +105,13 @@ def remove_file(path: str, workspace: Workspace, *, expected_resolved: str = "")
         os.unlink(name, dir_fd=parent)
 
 
+@contextlib.contextmanager
+def folder_of(resolved: str) -> Generator[tuple[int, str], None, None]:
+    """For what has no function of its own here: the folder of a place, reached without a link, and its name in it."""
+    with _parent(resolved) as found, _told(resolved):
+        yield found
+
+
 def _to_read(path: str, workspace: Workspace) -> str:
     facts = examine(path, workspace)
     if not facts.special and not facts.readable:

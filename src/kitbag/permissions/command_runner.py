@@ -2,7 +2,7 @@
 
 A session of its own, no standard input, both outputs merged. The end is the shell's exit, not the end of its
 output, so a child in the background can't hold us; it is killed with the group, and what left the group is
-found by a mark in its environment. Used by references as the default `Runner`; a sandbox is a `prefix`.
+found by its leash. Used by references as the default `Runner` and by Bash; a sandbox is a `prefix`.
 """
 
 import codecs
@@ -12,11 +12,13 @@ import re
 import select
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, Protocol
 
-MARK: Final = "KITBAG_COMMAND_ID"
+from kitbag.permissions.command_leash import MARK, Leash
+
 FLOOD_BYTES: Final = 256 * 1024 * 1024
 """What is thrown away before a command that never stops printing is stopped."""
 GRACE: Final = 0.5
@@ -24,7 +26,6 @@ GRACE: Final = 0.5
 _CHUNK = 1 << 18
 _POLL = 0.05
 _DRAIN_BYTES = 1 << 20
-_SURVIVOR_SECONDS = 2.0
 _SEQUENCE = re.compile(
     "\x1b(?:\\[[0-?]*[ -/]*[@-~]|[\\]PX^_][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\\\)|[ -/]*[0-~])|\x9b[0-?]*[ -/]*[@-~]"
 )
@@ -33,6 +34,8 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 Tick = Callable[[float], None]
 """Called with the seconds since the start, each second that a command takes."""
+Stopped = Literal["", "time", "output", "asked"]
+"""Why we ended it: it took too long, it printed without end, or its `stop` was set."""
 
 
 class Command(NamedTuple):
@@ -42,6 +45,12 @@ class Command(NamedTuple):
     seconds: float
     characters: int
     """The most of its output that is kept."""
+    stop: threading.Event | None = None
+    """Set by whoever wants it to end; then nothing of it is left within about a second."""
+    heard: Callable[[bytes], None] | None = None
+    """Given what it prints, as it comes, whatever is kept."""
+    descriptors: tuple[int, ...] = ()
+    """Open files that it is given."""
 
 
 class Ran(NamedTuple):
@@ -49,8 +58,7 @@ class Ran(NamedTuple):
     """What it printed, without terminal sequences and control characters, cut at the limit."""
     status: int
     """As in the shell; negative for a signal."""
-    stopped: Literal["", "time", "output"]
-    """We ended it because it took too long or printed without end."""
+    stopped: Stopped
     cut: int
     """Bytes of output that are not in `text`."""
     notes: tuple[str, ...] = ()
@@ -76,12 +84,16 @@ def run_command(
     It inherits `descriptors`; `started` is called when it runs, before we wait for it. `nothing_outlives`: all its
     processes end with the prefix, as in a process namespace, so that none need be looked for.
     """
-    mark = os.urandom(12).hex()
+    if command.stop is not None and command.stop.is_set():
+        return Ran("it was stopped before it began", -signal.SIGTERM, "asked", 0)
+    leash = Leash(held=not nothing_outlives)
     try:
-        return _run(command, tick, [*prefix], descriptors, started, mark, nothing_outlives)
+        return _run(command, tick, [*prefix], descriptors, started, leash, nothing_outlives)
     except BaseException:  # a signal that ends us may come at any moment, also when the command has just begun
-        _kill_survivors(mark.encode())
+        leash.end_all()
         raise
+    finally:
+        leash.close()
 
 
 def _run(
@@ -90,35 +102,34 @@ def _run(
     prefix: list[str],
     descriptors: Sequence[int],
     started: Callable[[], None],
-    mark: str,
+    leash: Leash,
     nothing_outlives: bool,
 ) -> Ran:
     shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
-    # A command that runs Kitbag passes its own mark on, so that ending it ends what that one started.
-    outer = command.environment.get(MARK, "")[-1000:]
-    output = _Output(command.characters)
+    output = _Output(command.characters, command.heard)
     try:
         process = subprocess.Popen(  # noqa: S603 - running what policy allowed is what this module is for
             [*prefix, shell, "-c", "--", command.text],
             cwd=command.directory,
-            env={**command.environment, MARK: f"{outer}:{mark}"},
+            env={**command.environment, MARK: leash.variable(command.environment.get(MARK, ""))},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             bufsize=0,
             start_new_session=True,
-            pass_fds=descriptors,
+            pass_fds=(*descriptors, *command.descriptors, *leash.descriptors),
         )
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         return Ran(f"can't be started: {reason}", 126, "", 0)
     pipe = process.stdout.fileno() if process.stdout else -1
-    stopped: Literal["", "time", "output"] = ""
+    stopped: Stopped = ""
     try:
+        leash.begin(process.pid)
         started()
         os.set_blocking(pipe, False)
         with _exit_descriptor(process.pid) as exited:
-            stopped = _follow(process.pid, pipe, exited, output, command.seconds, tick)
+            stopped = _follow(process.pid, pipe, exited, output, command, tick)
             if stopped:
                 _signal_group(process.pid, signal.SIGTERM)
                 _has_exited(process.pid, exited, GRACE)
@@ -126,7 +137,7 @@ def _run(
         # Before it is waited for, so that the group's number can't belong to anybody else yet.
         _signal_group(process.pid, signal.SIGKILL)
         if not nothing_outlives:
-            _kill_survivors(mark.encode())
+            leash.end_all()
         _drain(pipe, output)
         if process.stdout:
             process.stdout.close()
@@ -162,21 +173,24 @@ def _has_exited(pid: int, exited: int | None, seconds: float) -> bool:
 
 
 def _follow(
-    pid: int, pipe: int, exited: int | None, output: "_Output", seconds: float, tick: Tick | None
-) -> Literal["", "time", "output"]:
+    pid: int, pipe: int, exited: int | None, output: "_Output", command: Command, tick: Tick | None
+) -> Stopped:
     """Until it exits, or why it has to be stopped."""
     start = time.monotonic()
-    deadline, next_tick = start + seconds, start + 1.0
+    deadline, next_tick = start + command.seconds, start + 1.0
     watched = [pipe] if exited is None else [pipe, exited]
+    looks_up = exited is None or command.stop is not None
     while True:
         now = time.monotonic()
+        if command.stop is not None and command.stop.is_set():
+            return "asked"
         if now >= deadline:
             return "time"
         if tick is not None and now >= next_tick:
             tick(now - start)
             next_tick += 1.0
         wait = min(deadline, next_tick) - now if tick is not None else deadline - now
-        ready = _readable(watched, min(wait, _POLL) if exited is None else wait)
+        ready = _readable(watched, min(wait, _POLL) if looks_up else wait)
         if pipe in ready and not output.read(pipe):
             watched.remove(pipe)
         if output.seen > FLOOD_BYTES:
@@ -205,40 +219,12 @@ def _drain(pipe: int, output: "_Output") -> None:
         pass
 
 
-def _kill_survivors(mark: bytes) -> None:
-    """Whatever carries our mark, also in a session of its own, until there is nothing more."""
-    deadline = time.monotonic() + _SURVIVOR_SECONDS
-    quiet = 0
-    while quiet < 2 and time.monotonic() < deadline:
-        alive = _marked(mark)
-        for pid in alive:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        # Looked at twice: a process shows no environment for the moment in which it becomes another program.
-        quiet = 0 if alive else quiet + 1
-        if quiet < 2:
-            time.sleep(0.002)
-
-
-def _marked(mark: bytes) -> list[int]:
-    try:
-        names = os.listdir("/proc")
-    except OSError:
-        return []
-    found: list[int] = []
-    for name in names:
-        if name.isdigit():
-            with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb", buffering=0) as environment:
-                if mark in (environment.read() or b""):
-                    found.append(int(name))
-    return found
-
-
 class _Output:
-    __slots__ = ("characters", "chunks", "kept", "seen")
+    __slots__ = ("characters", "chunks", "heard", "kept", "seen")
 
-    def __init__(self, characters: int) -> None:
+    def __init__(self, characters: int, heard: Callable[[bytes], None] | None) -> None:
         self.characters = characters
+        self.heard = heard
         self.chunks: list[bytes] = []
         self.kept = 0
         self.seen = 0
@@ -252,6 +238,8 @@ class _Output:
         except OSError:
             return False
         self.seen += len(chunk)
+        if self.heard is not None and chunk:
+            self.heard(chunk)
         room = self.characters * 4 + _CHUNK - self.kept  # four bytes a character, and some for colours
         if room > 0:
             self.chunks.append(chunk[:room])

@@ -10,7 +10,7 @@ Used by every interface. Opens the journal and chooses the model when it is ente
 import asyncio
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -29,12 +29,12 @@ from kitbag.library.agents import Agent as AgentFile
 from kitbag.library.left_out import LeftOutError, left_out
 from kitbag.library.modes import Mode, strictest
 from kitbag.library.scopes import Places, find_places
-from kitbag.library.tool_names import parse_tools
-from kitbag.messages import Image
+from kitbag.messages import Image, Text
 from kitbag.models.catalog import look_up
 from kitbag.models.choice import Chosen, Sources
 from kitbag.models.provider import Block, Provider
 from kitbag.packing.session_skills import Loaded, Prepare, SessionSkills
+from kitbag.packing.skill_rights import by_trust
 from kitbag.permissions.approvals import Approvals, Approver
 from kitbag.permissions.decide import Permissions
 from kitbag.permissions.model import is_inside
@@ -42,20 +42,24 @@ from kitbag.permissions.rule_files import Given
 from kitbag.runtime.ground import Ground, lay_ground
 from kitbag.runtime.model_choice import Wishes, choose_model
 from kitbag.runtime.options import Options
+from kitbag.runtime.person_permissions import person_permissions
 from kitbag.runtime.requests import Requests
 from kitbag.runtime.sources import key_values, model_sources
 from kitbag.runtime.system_prompt import SystemPrompt, blocks_of
-from kitbag.runtime.tools import every_tool, skill_tools
+from kitbag.runtime.tools import every_tool, skill_tools, task_tools
 from kitbag.settings import load_settings
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.store.secret_names import holds_secret
-from kitbag.tools.base import Context, Tool
+from kitbag.tools.base import Context, PersonAsker, Tool
+from kitbag.tools.path_skills import PathSkills
+from kitbag.tools.seen_files import SeenFiles
 from kitbag.tools.toolset import Toolset
 
 if TYPE_CHECKING:
     from kitbag.library.skills import Skill
     from kitbag.packing.substitutions import Given as Values
+    from kitbag.tools.delegation import Delegation
 
 __all__ = ["Agent", "Options", "newest_session"]
 
@@ -67,11 +71,15 @@ class Agent:
     chosen: Chosen
     provider: Provider
     permissions: Permissions
+    given_permissions: Permissions
+    """The person's, before an agent's file takes something away."""
     skills: SessionSkills
     toolset: Toolset
     context: Context
     approvals: Approvals
     system: tuple[Block, ...]
+    sources: Sources
+    delegation: "Delegation | None" = None
 
     def __init__(
         self,
@@ -81,10 +89,12 @@ class Agent:
         options: Options | None = None,
         provider: Provider | None = None,
         approver: Approver | None = None,
+        person: PersonAsker | None = None,
         journal: Journal | None = None,
         patience: Patience = Patience(),  # noqa: B008 - a NamedTuple can't be changed
     ) -> None:
-        """`provider` takes the place of what `model` would lead to; without `approver`, what asks is refused."""
+        """`provider` takes the place of what `model` would lead to; without `approver`, what asks is refused, and
+        without `person` the model has no tool to ask them."""
         given = options or Options()
         self.options = given._replace(model=model or given.model, directory=directory or given.directory)
         self.notices: list[Notice] = []
@@ -92,8 +102,13 @@ class Agent:
         self._given_provider = provider
         self._given_journal = journal
         self._approver = approver
+        self._person = person
         self._patience = patience
         self._opened = AsyncExitStack()
+        self.task_id = ""
+        """Of an agent that another one started."""
+        self._task = ""
+        self._goes_on = bool(given.resume)
         self._stop = threading.Event()
         """Ends the commands of a skill that is being loaded."""
         self._running: Run | None = None
@@ -120,9 +135,9 @@ class Agent:
             raise UsageError(f"{self.options.directory} is no directory", "give one that exists")
         places = find_places(self.options.directory or None)
         # The user's own settings, and no others, say where a model is.
-        sources, problems = model_sources(load_settings(places.kitbag_home, ()))
+        self.sources, problems = model_sources(load_settings(places.kitbag_home, ()))
         self._note(problems)
-        self.journal = self._given_journal or self._open_journal(places, sources)
+        self.journal = self._given_journal or self._open_journal(places, self.sources)
         self.session = self._find_session(places)
         if self.options.resume:
             self.options = self.options.completed_by(self.session.header)
@@ -141,16 +156,41 @@ class Agent:
         self._tell_left_out()
         if options.agent:
             self.definition = library.find_agent(options.agent)
-        self._choose_model(sources)
+        self._choose_model(self.sources)
         self._narrow()
-        self.skills = SessionSkills(library, self._prepare_of(given._replace(mode=self.permissions.mode)))
-        self.toolset = Toolset(self._tools(), self.permissions)
-        self.context = Context(self.ground.workspace, places.cwd, self.permissions, library, self.skills)
+        self.skills = self._make_skills(given._replace(mode=self.permissions.mode))
         self.approvals = Approvals(self._approver, library.settings.user_file)
+        self.delegation = self._make_delegation()
+        self.toolset = Toolset(self._tools(), self.permissions)
+        self.context = self._make_context()
         await self._begin_session()
         self._requests = Requests(self.session, self.skills, self.toolset.get("SearchSkills") is not None)
 
     # The pieces
+
+    def _make_skills(self, given: Given) -> SessionSkills:
+        withhold = by_trust(self.ground.trust, self.ground.places)
+        return SessionSkills(self.ground.library, self._prepare_of(given), withhold=withhold)
+
+    def _make_context(self) -> Context:
+        return Context(
+            self.ground.workspace,
+            self.ground.places.cwd,
+            self.permissions,
+            self.ground.library,
+            self.skills,
+            person=self._person,
+            delegation=self.delegation,
+            seen=SeenFiles(),
+        )
+
+    def _make_delegation(self) -> "Delegation | None":
+        """Other agents, where there are any."""
+        if not self.ground.library.visible_agents():
+            return None
+        from kitbag.runtime.delegation import Delegated
+
+        return Delegated(self, self.session.id)
 
     def _prepare_of(self, given: Given) -> Prepare:
         """How a skill's text is made ready; what that takes is imported with the first skill that is loaded."""
@@ -224,19 +264,11 @@ class Agent:
         self._opened.push_async_callback(self.provider.close)
 
     def _narrow(self) -> None:
-        permissions = self.ground.permissions
+        permissions, notices = person_permissions(self.ground, self.options, [tool.name for tool in self._tools()])
+        self.notices += notices
+        self.given_permissions = permissions
         if self.definition is not None:
             permissions = permissions.narrowed(self.definition.tools, self.definition.path)
-        if self.options.only_tools:
-            access, problems = parse_tools(list(self.options.only_tools))
-            if access.mode == "none":
-                known = ", ".join(tool.name for tool in self._tools())
-                raise UsageError(
-                    f"--allowed-tools names no tool there is: {', '.join(access.unknown)}", f"there are {known}"
-                )
-            for problem in problems:
-                self.notices.append(Notice("warning", f"--allowed-tools: {problem.problem}", problem.fix))
-            permissions = permissions.narrowed(access, "--allowed-tools")
         if not self.options.mode:
             permissions = permissions.in_mode(self._mode(permissions.mode))
         self.permissions = permissions
@@ -252,9 +284,15 @@ class Agent:
         return strictest(mode, before) if before in _MODES else mode
 
     def _tools(self) -> list[Tool[Any]]:
-        """No skills: no word about them, and no tools for them."""
-        skills = () if self.ground.library.visible_skills() else {tool.name for tool in skill_tools()}
-        return [tool for tool in every_tool() if tool.name not in skills]
+        """No skills, no agents: no word about them, and no tools for them."""
+        missing: set[str] = set()
+        if not self.ground.library.visible_skills():
+            missing |= {tool.name for tool in skill_tools()}
+        if self._person is None:
+            missing.add("AskUser")
+        if self.delegation is None:
+            missing |= {tool.name for tool in task_tools()}
+        return [tool for tool in every_tool() if tool.name not in missing]
 
     # The session
 
@@ -267,14 +305,23 @@ class Agent:
             options.agent,
             library.team,
             library.persona.full_name if library.persona else "",
+            task=self.task_id,
         )
         if options.resume and options.fork:
             self.session = await fork(self.journal, self.session, header)
-        elif not options.resume:
+        elif not self._goes_on:
             await self.session.start(header)
+        self.skills.session_id = self.session.id
+        self._path_skills = PathSkills(self.skills, self._result_texts)
         await self._drop_unusable()
         self._prompt = SystemPrompt(
-            self.ground, self.chosen, self.permissions.mode, self.toolset.names(), self.definition, options.append
+            self.ground,
+            self.chosen,
+            self.permissions.mode,
+            self.toolset.names(),
+            self.definition,
+            options.append,
+            self._task,
         )
         if self.session.made_for != self._prompt.made_for():
             await self._make_prompt()
@@ -360,6 +407,15 @@ class Agent:
         """What the person says becomes a message."""
         await self._requests.add(request, images, self.system[0].text if self.system else "", emit)
 
+    def _result_texts(self) -> Iterator[str]:
+        for message in self.session.messages():
+            for result in message.results:
+                yield from (part.text for part in result.content if isinstance(part, Text))
+
+    def _asked_by(self) -> str:
+        """As a person reads it, in a question."""
+        return self.options.agent
+
     def _loop(self, emit: Emit) -> Loop:
         options, known, agent = self.options, self.chosen.known, self.definition
         limits = options.limits
@@ -367,7 +423,10 @@ class Agent:
             limits = limits._replace(turns=limits.turns or agent.max_turns or 0)
         effort = options.effort or (agent.effort if agent is not None and agent.effort in _EFFORTS else "")
         brain = Brain(self.provider, self.chosen.model, Room(known.window, known.max_output), known.price, effort)
-        executor = Executor(self.session, self.toolset, self._here(), self.approvals, emit, options.agent)
+        self._path_skills.look_again()
+        executor = Executor(
+            self.session, self.toolset, self._here(), self.approvals, emit, options.agent, self._path_skills
+        )
         return Loop(self.session, brain, executor, self.system, limits, emit, self._patience, self._renew)
 
 

@@ -18,6 +18,8 @@ class Wishes(NamedTuple):
     """What it ran with before."""
     files: tuple[str, ...] = ()
     """Of the agent's file and its alternatives, or of the persona's; the first that can be had."""
+    usual: Chosen | None = None
+    """Of whoever starts the agent; else what the person usually has."""
 
 
 def choose_model(sources: Sources, wishes: Wishes, note: Callable[[Notice], None]) -> tuple[Chosen, Provider]:
@@ -25,9 +27,9 @@ def choose_model(sources: Sources, wishes: Wishes, note: Callable[[Notice], None
     # `offline` was no wish: a model that is there by now takes over.
     said = wishes.flag or (wishes.session if wishes.session != "offline" else "")
     if said:
-        return _connected(choose(sources, said))
+        return _connected(choose(sources, said, wishes.usual))
     files = [name for name in wishes.files if name not in ("", "inherit")]
-    usual = choose(sources)
+    usual = wishes.usual or choose(sources)
     for name in files:
         try:
             if name.partition(":")[0] == "scripted":

@@ -29,16 +29,20 @@ class Requests:
 
     async def add(self, request: str, images: Sequence[Image], catalog: str, emit: Emit) -> None:
         """Raises LeftOutError for a skill of a workspace that is not trusted, and what a skill's commands end in."""
+        self.skills.begin_turn()
         delivered, text = await self._command(request, emit)
         tail = await asyncio.to_thread(self._tail, text, catalog)
         parts: list[Part] = list(images)
         one_turn = [(len(parts), delivered.name)] if delivered is not None else []
+        rights = delivered.rights if delivered is not None else None
         if delivered is not None:
-            parts.append(Text(delivered.text))
+            limits = rights.for_model() if rights is not None else ""
+            parts.append(Text(f"{delivered.text}\n\n{limits}" if limits else delivered.text))
         parts.append(Text("\n\n".join(piece for piece in (reveal_hidden(text), *tail) if piece)))
         await self.session.add_user(parts, one_turn)
         if delivered is not None:
-            emit(SkillLoaded(delivered.name, delivered.tokens, "user"))
+            told = rights.for_person() if rights is not None else ""
+            emit(SkillLoaded(delivered.name, delivered.tokens, "user", told))
 
     async def _command(self, request: str, emit: Emit) -> tuple[Delivered | None, str]:
         """For one turn the skill that is asked for by name, and what is left to say."""

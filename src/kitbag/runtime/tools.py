@@ -6,11 +6,15 @@ from kitbag.tools.base import Tool
 
 
 def every_tool() -> list[Tool[Any]]:
+    from kitbag.tools.ask_user import ASK_USER
+    from kitbag.tools.edit import EDIT
     from kitbag.tools.glob import GLOB
     from kitbag.tools.grep import GREP
     from kitbag.tools.read import READ
+    from kitbag.tools.todo import TODO_WRITE
+    from kitbag.tools.write import WRITE
 
-    return [READ, GLOB, GREP, *skill_tools()]
+    return [READ, WRITE, EDIT, GLOB, GREP, TODO_WRITE, ASK_USER, *skill_tools(), *task_tools()]
 
 
 def skill_tools() -> list[Tool[Any]]:
@@ -18,3 +22,10 @@ def skill_tools() -> list[Tool[Any]]:
     from kitbag.tools.skill import LIST_LOADED_SKILLS, SEARCH_SKILLS, SKILL, UNLOAD_SKILL
 
     return [SKILL, SEARCH_SKILLS, LIST_LOADED_SKILLS, UNLOAD_SKILL]
+
+
+def task_tools() -> list[Tool[Any]]:
+    """Only where there are agents."""
+    from kitbag.tools.task import TASK, TASK_OUTPUT, TASK_STOP
+
+    return [TASK, TASK_OUTPUT, TASK_STOP]

@@ -126,9 +126,15 @@ class Board:
 
     async def follow(self) -> AsyncIterator[list[Task]]:
         """Those that changed, again and again."""
+        after = self._seen
         while True:
             seen = self.journal.last_seq()
-            yield [self._tasks[task_id] for task_id in self.refresh()]
+            changed: dict[str, None] = {}
+            for record in self.journal.read(STREAM, after, 1_000):  # others may have taken it in already
+                after = record.seq
+                changed[str(record.body.get("id"))] = None
+            self.refresh()
+            yield [self._tasks[task_id] for task_id in changed if task_id in self._tasks]
             await self.journal.changed(seen)
 
     # Writing
@@ -187,6 +193,9 @@ class Board:
     async def warn(self, task_id: str, text: str) -> None:
         await self.journal.write(STREAM, "warning", {"id": task_id, "text": text})
 
+    async def wait_for_answer(self, task_id: str, question: str, *, over: bool = False) -> None:
+        await self.journal.write(STREAM, "answered" if over else "waiting", {"id": task_id, "question": question})
+
     async def mark_notified(self, task_id: str, run: int) -> bool:
         """False when another has told it."""
         body = {"id": task_id, "run": run}
@@ -196,7 +205,7 @@ class Board:
         """Ends what ran in front in a process that is gone. Background work is left to a worker, who recovers it."""
         buried: list[Task] = []
         for task in self.unfinished():
-            if task.background or task.status != "running" or task.owner is None or task.owner.is_alive():
+            if task.background or task.status == "queued" or task.owner is None or task.owner.is_alive():
                 continue
             with contextlib.suppress(StoreError):
                 if await self.end(task.id, task.run, End("interrupted", error=ENDED_WITH_OWNER)):

@@ -40,6 +40,8 @@ class Wish(NamedTuple):
     parent_model: str = ""
     parent_mode: str = "default"
     max_turns: int = 0
+    turns_before: int = 0
+    """Of a task that goes on: how many it had taken."""
     skills: tuple[str, ...] = ()
     """To be there from the start, besides the agent's own."""
     pack: str = ""
@@ -153,6 +155,12 @@ def apply(tasks: dict[str, Task], record: Record) -> str:
         case "queued":
             if task.is_finished:
                 task = task._replace(status="queued", owner=None, end=None, ended="", stop_wanted=False, recoveries=0)
+        case "waiting":
+            if task.status == "running":
+                task = task._replace(status="waiting-approval")
+        case "answered":
+            if task.status == "waiting-approval":
+                task = task._replace(status="running")
         case "session":
             task = task._replace(session=str(body["session"]))
         case "stop":

@@ -19,6 +19,7 @@ from kitbag.packing.session_skills import Loaded, SessionSkills
 from kitbag.permissions.decide import Permissions
 from kitbag.permissions.model import Judgement, Workspace
 from kitbag.tools.delegation import Delegation
+from kitbag.tools.seen_files import SeenFiles
 
 
 class Outcome(NamedTuple):
@@ -95,6 +96,8 @@ class Context(NamedTuple):
     person: PersonAsker | None = None
     delegation: Delegation | None = None
     """Other agents; None where there are none."""
+    seen: SeenFiles | None = None
+    """The files that the model knows; without it, nobody asks whether it does."""
     progress: Callable[[str], None] = lambda _: None
     """Tells whoever watches, in a few words, what goes on in a call that takes long."""
 

@@ -1,6 +1,6 @@
 """The place that a tool was allowed to use, looked at once more when it is used, and how places are shown.
 
-Used by the tools that read. What a person or a rule allowed was a path; between that and now a link may have been
+Used by the tools for files. What a person or a rule allowed was a path; between that and now a link may have been
 exchanged. So whatever a path leads to has to be allowed by itself, and it is then opened without following a link.
 """
 
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from kitbag.errors import InvalidError
 from kitbag.permissions.model import Judgement, is_inside
 from kitbag.permissions.paths import Facts, examine
+from kitbag.permissions.rules import EDIT_TOOLS
 from kitbag.text.hidden import reveal_hidden
 from kitbag.tools.base import Context, Outcome, failure
 
@@ -35,20 +36,28 @@ def settle(context: Context, tool: str, arguments: Mapping[str, Any], path: str)
         raise InvalidError(f"{path} can't be used: {facts.special or judgement.reason}")
     if facts.requested != facts.resolved:
         judgement = _decide(context, tool, facts.resolved)
-        agreed = judgement.effect == "ask" and tool == "Read" and _agreed(context, facts)
+        agreed = judgement.effect == "ask" and (_agreed(context, tool, facts) or _agreed_inside(context, tool, facts))
         if judgement.effect != "allow" and not agreed:
             problem = f"{path} leads to {facts.resolved}, which is not allowed with it: {judgement.reason}"
             raise InvalidError(problem, f"Use {facts.resolved} itself.")
     return Place(facts, _asked(judgement), "Read" if context.permissions.has("Read") else tool)
 
 
-def _agreed(context: Context, facts: Facts) -> bool:
+def _agreed(context: Context, tool: str, facts: Facts) -> bool:
     """Whether the person who was asked about a link was told where it leads, and it still leads there."""
     judgement = context.judgement
-    if judgement is None or judgement.effect != "ask":
+    if judgement is None or judgement.effect != "ask" or tool not in ("Read", *EDIT_TOOLS):
         return False
     told = [part.reason.partition(", to /")[2] for part in judgement.parts if part.effect != "allow"]
     return all(place == facts.resolved[1:] for place in told)
+
+
+def _agreed_inside(context: Context, tool: str, facts: Facts) -> bool:
+    """Whether the person who agreed to a change would be asked nothing else about what the link leads to: a file of
+    the workspace that is like any other."""
+    if context.judgement is None or tool not in EDIT_TOOLS or not facts.writable or facts.control or facts.private:
+        return False
+    return _asked(_decide(context, tool, facts.resolved)) <= _asked(context.judgement)
 
 
 def may_read(context: Context, path: str, place: Place) -> bool:

@@ -1,7 +1,8 @@
-"""Read: a text file with line numbers, or an image. However large the file is, little of it is held at a time.
+"""Read: a text file with line numbers, a notebook, the text of a PDF, or an image. However large the file is, little of
+it is held at a time.
 
 Used by the loop. What the path leads to is settled by places and opened through permissions.beneath, so that what is
-read is what was allowed; lines come from lines.
+read is what was allowed; lines come from lines, cells from notebooks, pages from pdf_text.
 """
 
 import base64
@@ -21,21 +22,26 @@ from kitbag.permissions.beneath import open_to_read
 from kitbag.text.hidden import find_hidden, reveal_hidden
 from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer, description, failure
 from kitbag.tools.lines import Line, after_lines, chunks, decoded, is_binary, lines
-from kitbag.tools.places import missing, number_of, refused, settle, shown
+from kitbag.tools.notebooks import MOST_BYTES as MOST_NOTEBOOK_BYTES
+from kitbag.tools.notebooks import Notebook, NotebookError, picture_bytes
+from kitbag.tools.pdf_text import read_pdf
+from kitbag.tools.places import missing, number_of, refused, settle, shown, visible
 from kitbag.tools.running import in_thread
 
 MOST_LINES: Final = 2_000
 LONGEST_LINE: Final = 2_000
 MOST_CHARACTERS: Final = 50_000
+MOST_PICTURES: Final = 4
+"""Of a notebook."""
 MOST_IMAGE_BYTES: Final = 3_750_000
 """As base64 it is 5 MB, the most that providers take."""
 SECONDS: Final = 1.5
 """For getting to a line, and for the end of one that is very long."""
 _HEAD = 1 << 13
+_PDF = b"%PDF-"
 _COUNTED = 16 << 20
 """So much of the rest is read to say how many lines there are."""
 _BINARY: Final = (
-    (b"%PDF-", "a PDF document"),
     (b"PK\x03\x04", "a ZIP archive"),
     (b"\x1f\x8b", "gzip data"),
     (b"\x7fELF", "a program"),
@@ -47,6 +53,7 @@ class ReadArguments(Arguments, frozen=True):
     file_path: Annotated[str, Meta(min_length=1, max_length=4_096, description="Absolute, or relative.")]
     offset: Annotated[int, Meta(ge=0, le=10**12, description="First line, from 1.")] = 1
     limit: Annotated[int, Meta(ge=1, le=10**6, description="Number of lines.")] = MOST_LINES
+    pages: Annotated[str, Meta(max_length=500, description="Of a PDF: 3, 1-5, 2,7 or 10-")] = ""
 
 
 async def _read(arguments: ReadArguments, context: Context) -> Outcome:
@@ -67,6 +74,8 @@ def _read_now(arguments: ReadArguments, context: Context, stop: threading.Event)
     except InvalidError as error:
         return refused(error)
     with open(descriptor, "rb", buffering=0):
+        if context.seen is not None:
+            context.seen.note_open(facts.resolved, descriptor)
         return _opened(descriptor, path, arguments, stop)
 
 
@@ -78,17 +87,35 @@ def _opened(descriptor: int, path: str, arguments: ReadArguments, stop: threadin
     media_type = image_type(head)
     if media_type:
         return _image(descriptor, path, media_type, size)
+    if head.startswith(_PDF) or (path.lower().endswith(".pdf") and _PDF in head[:1024]):
+        return read_pdf(descriptor, path, arguments.pages, stop)
     kind = next((kind for magic, kind in _BINARY if head.startswith(magic)), "")
     if kind or is_binary(head):
         return failure(
-            f"{path} is {kind or 'a binary file'} of {amount(size)}, not text", "Read shows text and images."
+            f"{path} is {kind or 'a binary file'} of {amount(size)}, not text", "Read shows text, PDF and images."
         )
+    notes = ["[pages are for PDF documents; this is none.]"] if arguments.pages else []
     first = max(1, arguments.offset)
-    text = _Text(descriptor, stop)
+    notebook = _notebook(descriptor, size, notes) if path.lower().endswith(".ipynb") else None
+    text = _Text(chunks(descriptor) if notebook is None else notebook.pieces(), stop)
     window = text.window(first, arguments.limit)
     if not window:
         return _nothing_there(text, path, first, size)
-    return _numbered(window, text, path, first, size)
+    return _numbered(window, text, path, first, size, notes, notebook)
+
+
+def _notebook(descriptor: int, size: int, notes: list[str]) -> Notebook | None:
+    """None when it is shown as the text that it is; then a note says why."""
+    try:
+        if size > MOST_NOTEBOOK_BYTES:
+            raise NotebookError(f"it has {amount(size)}")
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(MOST_NOTEBOOK_BYTES + 1)
+        return Notebook(data)
+    except NotebookError as error:
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        notes.append(f"[It can't be shown as a notebook, so this is its text: {visible(str(error))[:300]}.]")
+        return None
 
 
 def image_type(head: bytes) -> str:
@@ -123,10 +150,10 @@ def _image(descriptor: int, path: str, media_type: str, size: int) -> Outcome:
 class _Text:
     """A file as lines, and what became known about it while they were read."""
 
-    def __init__(self, descriptor: int, stop: threading.Event) -> None:
+    def __init__(self, pieces: Iterator[bytes], stop: threading.Event) -> None:
         self._stop = stop
         self._deadline = time.monotonic() + SECONDS
-        self._pieces = self._counted(chunks(descriptor))
+        self._pieces = self._counted(pieces)
         self._newlines = 0
         self._last = b"\n"
         self.bytes = 0
@@ -187,18 +214,37 @@ class _Shown(NamedTuple):
     """About the encoding."""
 
 
-def _numbered(window: list[Line], text: _Text, path: str, first: int, size: int) -> Outcome:
+def _numbered(
+    window: list[Line], text: _Text, path: str, first: int, size: int, notes: list[str], notebook: Notebook | None
+) -> Outcome:
     unfinished = text.late and not text.more
     body = _rows(window, first, unfinished)
-    notes = [body.note] if body.note else []
+    notes = [*notes, body.note] if body.note else notes
     cut = [f"{number_of(body.cut, 'long line')} cut"] if body.cut else []
     if text.more or body.last < first + len(window) - 1:
         text.count_the_rest()
         whole = f"more than {text.line_count:,} lines in {amount(size)}" if text.late else f"{text.line_count:,} lines"
         cut.append(f"lines {first:,}-{body.last:,} of {whole}")
         notes.append(f"[These are {cut[-1]}. Go on with offset={body.last + 1}.]")
+    pictures = _pictures(notebook, window[: body.last - first + 1], notes) if notebook else []
     summary = f"{number_of(body.last - first + 1, 'line')} of {path}"
-    return answer("\n".join([*body.rows, *notes]), summary, "; ".join(cut))
+    shown_text = answer("\n".join([*body.rows, *notes]), summary, "; ".join(cut))
+    return shown_text._replace(content=(*shown_text.content, *pictures))
+
+
+def _pictures(notebook: Notebook, window: list[Line], notes: list[str]) -> list[Image]:
+    """Of the lines that are shown: the first few."""
+    found = [notebook.pictures[line.data] for line in window if line.data in notebook.pictures]
+    taken: list[Image] = []
+    room = MOST_IMAGE_BYTES
+    for media_type, value in found[:MOST_PICTURES]:
+        data = picture_bytes(value)
+        if image_type(data) == media_type and len(data) <= room:
+            taken.append(Image(media_type, base64.b64encode(data).decode()))
+            room -= len(data)
+    if left := len(found) - len(taken):
+        notes.append(f"[{number_of(left, 'picture')} of the notebook left out: damaged, too large, or too many.]")
+    return taken
 
 
 def _rows(window: list[Line], first: int, unfinished: bool) -> _Shown:

@@ -38,7 +38,9 @@ async def _load(arguments: SkillArguments, context: Context) -> Outcome:
     warnings = [problem.problem for problem in delivered.problems if problem.severity != "info"]
     known = "" if delivered.loaded else " (already there)"
     summary = f"{delivered.name}, {delivered.tokens} tokens{known}" + (f"; {warnings[0]}" if warnings else "")
-    return answer(delivered.text, summary)._replace(loaded=delivered.loaded)
+    limits = delivered.rights.for_model() if delivered.rights is not None else ""
+    text = f"{delivered.text}\n\n{limits}" if limits else delivered.text
+    return answer(text, summary)._replace(loaded=delivered.loaded)
 
 
 async def _search(arguments: SearchArguments, context: Context) -> Outcome:

@@ -1,0 +1,183 @@
+"""A conversation with the person at the terminal, also when input and output of the program are pipes: lines are shown,
+and keys are read until Enter.
+
+Used by terminal_approver and terminal_asker. What was typed before a question appeared is thrown away, and keys are
+ours alone while it stands. Leaving it, by Ctrl-C or by closing the terminal, is LeftError.
+"""
+
+import asyncio
+import codecs
+import contextlib
+import os
+import select
+from collections.abc import Callable, Generator
+from typing import Final, TypeVar
+
+from kitbag.cli.output import width_of
+from kitbag.errors import KitbagError
+from kitbag.permissions.question_view import GUTTER
+from kitbag.text.hidden import for_terminal
+
+TERMINAL: Final = "/dev/tty"
+_CONTINUED: Final = "┆ "
+T = TypeVar("T")
+
+
+class LeftError(Exception):
+    """No answer will come."""
+
+
+def is_there(terminal: str) -> bool:
+    """Whether somebody can be asked: there is a terminal, and we are in its foreground."""
+    with contextlib.suppress(OSError), _opened(terminal):
+        return True
+    return False
+
+
+async def at_terminal(terminal: str, talk: "Callable[[Dialog], T]") -> T:
+    """In a thread of its own. Raises KitbagError when nobody can be asked, and LeftError. To be cancelled leaves the
+    terminal as it was."""
+    stop, stopper = os.pipe()
+    talking = asyncio.get_running_loop().run_in_executor(None, _talk, terminal, talk, stop)
+    try:
+        return await asyncio.shield(talking)
+    except asyncio.CancelledError:
+        os.write(stopper, b"x")
+        await asyncio.wait([talking])  # until the terminal is as it was
+        if not talking.cancelled():
+            talking.exception()  # looked at, or asyncio complains about it
+        raise
+    finally:
+        os.close(stopper)
+        os.close(stop)
+
+
+def _talk(terminal: str, talk: "Callable[[Dialog], T]", stop: int) -> T:
+    try:
+        with _opened(terminal) as descriptor:
+            return talk(Dialog(descriptor, stop))
+    except OSError as error:
+        raise KitbagError(f"there is no terminal to ask at ({error.strerror or error})", "use one") from error
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Generator[int, None, None]:
+    descriptor = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        # In the background, to read from a terminal is to be stopped.
+        if os.tcgetpgrp(descriptor) != os.getpgrp():
+            raise OSError(0, "in the background")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _quiet(descriptor: int) -> Generator[None, None, None]:
+    """Keys come one by one and are not echoed, Ctrl-C too. What was typed before or after is thrown away."""
+    import termios
+
+    try:
+        before = termios.tcgetattr(descriptor)
+        during = termios.tcgetattr(descriptor)
+        during[3] &= ~(termios.ICANON | termios.ECHO | termios.ISIG | termios.IEXTEN)
+        during[6][termios.VMIN] = 1
+        during[6][termios.VTIME] = 0
+        termios.tcsetattr(descriptor, termios.TCSAFLUSH, during)
+    except termios.error as error:
+        raise OSError(error.args[0], "not a terminal") from error
+    try:
+        yield
+    finally:
+        with contextlib.suppress(termios.error):
+            termios.tcsetattr(descriptor, termios.TCSAFLUSH, before)
+
+
+class Dialog:
+    def __init__(self, descriptor: int, stop: int) -> None:
+        import locale
+
+        self._descriptor = descriptor
+        self._stop = stop
+        self._encoding = locale.getencoding()
+        self._keys = codecs.getincrementaldecoder("utf-8")("replace")
+        self._typed = ""
+
+    @contextlib.contextmanager
+    def listening(self) -> Generator[None, None, None]:
+        """Lines can be read only in here."""
+        with _quiet(self._descriptor):
+            try:
+                yield
+            finally:
+                self.write("\n")
+
+    def line(self, prompt: str, text: str = "") -> str:
+        self.write(prompt + for_terminal(text))
+        while True:
+            key = self._key()
+            if key in "\r\n":
+                self.write("\n")
+                return text
+            if key == "\x03" or (key == "\x04" and not text):
+                raise LeftError
+            if key in "\x7f\b\x15":
+                gone = text if key == "\x15" else text[-1:]
+                text = text[: len(text) - len(gone)]
+                self.write("\b \b" * sum(max(width_of(for_terminal(char)), 0) for char in gone))
+            elif key == "\x1b":
+                self._skip_sequence()
+            elif key.isprintable():
+                text += key
+                self.write(for_terminal(key))
+
+    def _skip_sequence(self) -> None:
+        """An arrow key and its like: several characters that are no text."""
+        if not self._typed:
+            return
+        if self._key() == "[":
+            while self._typed and not "@" <= self._key() <= "~":
+                pass
+        elif self._typed:
+            self._key()
+
+    def _key(self) -> str:
+        while not self._typed:
+            ready, _, _ = select.select([self._descriptor, self._stop], [], [])
+            if self._stop in ready:
+                raise LeftError
+            data = os.read(self._descriptor, 1024)
+            if not data:
+                raise LeftError
+            self._typed = self._keys.decode(data)
+        key, self._typed = self._typed[0], self._typed[1:]
+        return key
+
+    def show(self, lines: list[str]) -> None:
+        try:
+            width = os.get_terminal_size(self._descriptor).columns
+        except OSError:
+            width = 0
+        wrapped = [part for line in lines for part in _wrapped(line, max(width or 80, 20) - 1)]
+        self.write("".join(f"{line}\n" for line in wrapped))
+
+    def write(self, text: str) -> None:
+        data = text.encode(self._encoding, "backslashreplace")
+        while data:
+            data = data[os.write(self._descriptor, data) :]
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    """Ours to do: where a terminal wraps, the rest of an action's line would start like a line of ours."""
+    mark = _CONTINUED if line.startswith(GUTTER) else "    "
+    lines: list[str] = []
+    start, begins = 0, ""
+    while len(line) - start > (width - len(begins)) // 2:  # else it fits, however wide its characters are
+        end = min(len(line), start + width - len(begins))
+        while end - start > 1 and width_of(line[start:end]) > width - len(begins):
+            end -= 1
+        if end == len(line):
+            break
+        lines.append(begins + line[start:end])
+        start, begins = end, mark
+    return [*lines, begins + line[start:]]

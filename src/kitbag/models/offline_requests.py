@@ -1,0 +1,317 @@
+"""The few requests that need no understanding, so that the offline model can do them instead of quoting.
+
+    Replace `OLD` by `NEW` [in PATH [and PATH]] [and run the tests]    also: change; with, to; rename, for one name
+    Collect every TODO and FIXME [in PATH] into FILE.md                also: list, find, write, save; "a text", `a_name`
+    Write what you find about SOME WORDS to FILE.md                    also: save, put, collect
+    Run `COMMAND`                                                      exactly what stands between the backticks
+    Run the tests                                                      with the command that a skill or README.md tells
+
+Used by offline. A request is one of these from its first word to its last, or none: a word that has no place in a form
+could change its meaning, and nothing is guessed. Names stand in quotes or look like code (`snake_case`, `camelCase`).
+"""
+
+import re
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+FORMS: Final = (
+    "Replace `OLD` by `NEW` in PATH",
+    "Collect every TODO and FIXME into FILE.md",
+    "Write what you find about WORDS to FILE.md",
+    "Run `COMMAND`",
+    "Run the tests",
+)
+
+
+class Replace(NamedTuple):
+    old: str
+    new: str
+    places: tuple[str, ...]
+    """Empty: everywhere."""
+    tests: bool = False
+    """Whether the tests are to be run afterwards."""
+
+
+class Collect(NamedTuple):
+    words: tuple[str, ...]
+    exact: bool
+    """These very words; else lines that have one of them, in capitals or not."""
+    file: str
+    place: str = ""
+
+
+class RunCommand(NamedTuple):
+    command: str
+
+
+class RunTests(NamedTuple):
+    pass
+
+
+class Unclear(NamedTuple):
+    """It begins like a form and does not end like it."""
+
+    form: str
+
+
+Wish = Replace | Collect | RunCommand | RunTests
+
+
+class _Token(NamedTuple):
+    text: str
+    quote: str = ""
+
+    def is_word(self, words: frozenset[str]) -> bool:
+        return not self.quote and self.text.lower() in words
+
+
+_QUOTED = re.compile(r"`([^`\n]+)`|\"([^\"\n]*)\"|(?<!\w)'([^'\n]*)'(?!\w)|“([^”\n]*)”|‘([^’\n]*)’|«([^»\n]*)»")
+_LONGEST, _MOST_TOKENS, _LONGEST_NAME = 2_000, 200, 300
+_CODE_LIKE = re.compile(r"(?=.*(?:_|\d|[a-z][A-Z]|\w\.\w|::))[A-Za-z_][\w.:]*")
+_IDENTIFIER = re.compile(r"[^\W\d]\w*")
+_MARK = re.compile(r"[A-Z][A-Z0-9_]+")
+_FILE = re.compile(r"[\w./~-][\w./ ~-]*\.(?:md|markdown|txt)", re.IGNORECASE)
+_PATH = re.compile(r"[\w./~@+-]+")
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_POLITE = _words("please now kindly can could would will you")
+_REPLACE, _RENAME, _BY = _words("replace rename change"), _words("rename"), _words("by with to into")
+_ARTICLES = _words("the a an all every each any of")
+_THINGS = _words(
+    "function method class variable constant name names word text string identifier symbol occurrence occurrences use"
+    " uses mention mentions line lines place places with containing comment comments note notes marker markers"
+)
+_EVERYTHING = _words("file files project workspace repository code codebase")
+_FOLDER = _words("file files folder directory module")
+_AND, _IN, _EVERYWHERE = _words("and then , ; . afterwards"), _words("in below under inside"), _words("everywhere")
+_COLLECT = _words("collect gather list find write save put note")
+_FOUND = _words("what whatever everything all you can could find found know there is written")
+_ABOUT, _TO = _words("about"), _words("to into")
+_RUN, _TESTS = _words("run"), _words("tests test unittests unit suite")
+_END = _words(". ! ? please thanks , ;")
+_JOINED, _NEXT_PLACE, _AND_IN = _words("and or ,"), _words("and ,"), _words("and in")
+_WHOLE, _WHICH_TESTS, _AGAIN = (
+    _words("the this whole all every each in"),
+    _words("the all my its"),
+    _words("again"),
+)
+
+
+def read_request(text: str) -> Wish | Unclear | None:
+    """None: it is nothing of this kind."""
+    if len(text) > _LONGEST:
+        return None
+    tokens = _tokens(text.strip())
+    if len(tokens) > _MOST_TOKENS:
+        return None
+    return _Reader(tokens).wish()
+
+
+def _tokens(text: str) -> list[_Token]:
+    tokens: list[_Token] = []
+    at = 0
+    for quoted in _QUOTED.finditer(text):
+        tokens += _plain(text[at : quoted.start()])
+        inside = next(group for group in quoted.groups() if group is not None)
+        tokens.append(_Token(inside, text[quoted.start()]))
+        at = quoted.end()
+    return tokens + _plain(text[at:])
+
+
+def _plain(text: str) -> list[_Token]:
+    """Words, and the signs at their ends for themselves."""
+    tokens: list[_Token] = []
+    for word in text.split():
+        bare = word.rstrip(",;!?") if word.strip(".") else word
+        bare = bare.removesuffix(".") if bare.strip(".") else bare
+        tokens += [_Token(part) for part in (bare, *word[len(bare) :]) if part]
+    return tokens
+
+
+class _Reader:
+    """Walks through the tokens once; a form that does not fit is left at its first word."""
+
+    def __init__(self, tokens: list[_Token]) -> None:
+        self._tokens = tokens
+        self._at = 0
+
+    def wish(self) -> Wish | Unclear | None:
+        self._skip(_POLITE)
+        first = self._at
+        forms: tuple[tuple[Callable[[], Wish | None], frozenset[str], str], ...] = (
+            (self._replacing, _REPLACE, FORMS[0]),
+            (self._collecting, _COLLECT, FORMS[1]),
+            (self._noting, _COLLECT, FORMS[2]),
+            (self._running, _RUN, FORMS[3]),
+        )
+        begun = ""
+        for form, verbs, shape in forms:
+            self._at = first
+            if not self._take(verbs):
+                continue
+            wish = form()
+            if wish is not None and self._is_over():
+                return wish
+            begun = begun or (shape if self._means_it(verbs) else "")
+        return Unclear(begun) if begun else None
+
+    def _means_it(self, verbs: frozenset[str]) -> bool:
+        """Not every request that begins with `find` wants a file to be written."""
+        if verbs is _REPLACE:
+            return any(token.is_word(_BY) for token in self._tokens)
+        if verbs is _COLLECT:
+            pairs = zip(self._tokens, self._tokens[1:], strict=False)
+            return any(one.is_word(_TO) and _FILE.fullmatch(two.text) for one, two in pairs)
+        return any(token.quote or token.is_word(_TESTS) for token in self._tokens)
+
+    # The forms, after their first word
+
+    def _replacing(self) -> Replace | None:
+        renames = self._tokens[self._at - 1].is_word(_RENAME)
+        self._skip(_ARTICLES | _THINGS)
+        old = self._name()
+        if not old or (renames and not _IDENTIFIER.fullmatch(old)) or not self._take(_BY):
+            return None  # a file that is to be renamed is no text that is to be replaced
+        self._skip(_ARTICLES | _THINGS)
+        new = self._name(may_be_empty=True)
+        places = self._places()
+        if new is None or places is None:
+            return None
+        return Replace(old, new, places, self._and_tests())
+
+    def _collecting(self) -> Collect | None:
+        self._skip(_ARTICLES | _THINGS)
+        words: list[str] = []
+        while (word := self._name(_MARK)) and len(words) < 20:
+            words.append(word)
+            self._skip(_JOINED)
+            self._skip(_ARTICLES | _THINGS)
+        self._skip(_THINGS)
+        places = self._places()
+        if not words or places is None or len(places) > 1:
+            return None
+        file = self._file()
+        return Collect(tuple(words), True, file, *places) if file else None
+
+    def _noting(self) -> Collect | None:
+        self._skip(_FOUND)
+        if not self._take(_ABOUT):
+            return None
+        words: list[str] = []
+        while (token := self._next()) is not None and len(words) < 20:
+            if token.is_word(_TO):
+                self._at -= 1
+                file = self._file()
+                return Collect(tuple(words), False, file) if words and file else None
+            words.append(token.text)
+        return None
+
+    def _running(self) -> RunCommand | RunTests | None:
+        token = self._next()
+        if token is None:
+            return None
+        if token.quote == "`":
+            return RunCommand(token.text.strip()) if token.text.strip() else None
+        self._at -= 1
+        return RunTests() if self._tests() else None
+
+    # Their pieces
+
+    def _name(self, shape: re.Pattern[str] | None = None, may_be_empty: bool = False) -> str | None:
+        token = self._next()
+        if token is None:
+            return None
+        fits = token.quote or _CODE_LIKE.fullmatch(token.text) or (shape is not None and shape.fullmatch(token.text))
+        if not fits or len(token.text) > _LONGEST_NAME or not (token.text.strip() or may_be_empty):
+            self._at -= 1
+            return None
+        return token.text
+
+    def _places(self) -> tuple[str, ...] | None:
+        """Empty: everywhere. None: something stands there that is no place."""
+        if self._take(_EVERYWHERE) or not self._take(_IN):
+            return ()
+        places: list[str] = []
+        while True:
+            self._skip(_WHOLE)
+            if self._is_everything():
+                return () if not places else None
+            self._skip(_FOLDER)
+            token = self._next()
+            if token is None or not (token.quote or _PATH.fullmatch(token.text)) or not token.text.strip():
+                return None
+            places.append(token.text)
+            self._skip(_FOLDER)
+            if not self._goes_on():
+                return tuple(places)
+
+    def _is_everything(self) -> bool:
+        """`all files`, and not `the file app/orders.py`."""
+        at = self._at
+        if self._take(_EVERYTHING):
+            following = self._tokens[self._at : self._at + 1]
+            if not following or following[0].is_word(_AND | _END):
+                return True
+        self._at = at
+        return False
+
+    def _goes_on(self) -> bool:
+        """Whether another place follows, rather than the tests."""
+        at = self._at
+        if self._take(_NEXT_PLACE):
+            self._skip(_AND_IN)
+            following = self._next()
+            if following is not None and not following.is_word(_RUN | _AND | _END):
+                self._at -= 1
+                return True
+        self._at = at
+        return False
+
+    def _file(self) -> str:
+        if not self._take(_TO):
+            return ""
+        self._skip(_ARTICLES | _FOLDER)
+        token = self._next()
+        return token.text if token is not None and _FILE.fullmatch(token.text) else ""
+
+    def _and_tests(self) -> bool:
+        at = self._at
+        self._skip(_AND)
+        if self._take(_RUN) and self._tests():
+            return True
+        self._at = at
+        return False
+
+    def _tests(self) -> bool:
+        self._skip(_WHICH_TESTS)
+        if not self._take(_TESTS):
+            return False
+        self._skip(_TESTS | _AGAIN)
+        return True
+
+    # Tokens
+
+    def _next(self) -> _Token | None:
+        if self._at >= len(self._tokens):
+            return None
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def _take(self, words: frozenset[str]) -> bool:
+        token = self._next()
+        if token is not None and token.is_word(words):
+            return True
+        self._at -= token is not None
+        return False
+
+    def _skip(self, words: frozenset[str]) -> None:
+        while self._take(words):
+            pass
+
+    def _is_over(self) -> bool:
+        self._skip(_END)
+        return self._at == len(self._tokens)

@@ -1,0 +1,140 @@
+"""Finds and ends what a command left running, also in a session of its own, with another parent, or with nothing of
+its environment.
+
+Each process of a command carries a mark in two places: a variable, and an empty file that it holds open at a number
+that nobody uses. Whoever loses both has worked for it. Used by command_runner.
+"""
+
+import contextlib
+import fcntl
+import os
+import signal
+import sys
+import time
+from functools import cache
+from typing import Final
+
+MARK: Final = "KITBAG_COMMAND_ID"
+_SECONDS = 2.0
+_PAUSE = 0.002
+_LOWEST_DESCRIPTOR = 70
+_MOST_STARTED = 50_000
+"""More processes than a processor starts in a second."""
+
+
+class Leash:
+    __slots__ = ("_begun", "_descriptor", "_first", "_number", "mark")
+
+    def __init__(self, *, held: bool = True) -> None:
+        """`held`: whether there is a file too."""
+        self.mark = os.urandom(12).hex()
+        self._descriptor = self._number = _empty_file(f"kitbag-{self.mark}") if held else -1
+        self._first = 0
+        self._begun = time.monotonic()
+
+    def variable(self, outer: str) -> str:
+        """A command that runs Kitbag passes its own mark on, so that ending it ends what that one started."""
+        return f"{outer[-1000:]}:{self.mark}"
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """What the command is to be given."""
+        return (self._descriptor,) if self._descriptor >= 0 else ()
+
+    def begin(self, process: int) -> None:
+        """It runs, as this process, and has the file."""
+        self._first = process
+        self.close()
+
+    def end_all(self) -> None:
+        """Until there is nothing more."""
+        deadline = time.monotonic() + _SECONDS
+        lowest = self._lowest()
+        needed, quiet = 1, 0
+        while quiet < needed and time.monotonic() < deadline:
+            alive, unclear = self._look(lowest)
+            for pid in alive:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            # Looked at twice: a process shows no environment for the moment in which it becomes another program.
+            needed = 2 if alive or unclear else needed
+            quiet = 0 if alive else quiet + 1
+            if quiet < needed:
+                time.sleep(_PAUSE)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _lowest(self) -> int:
+        """Whatever the command started has a higher number than this; zero when they may have begun anew since."""
+        since = (time.monotonic() - self._begun) * _MOST_STARTED * (os.cpu_count() or 1)
+        return self._first if self._first + since < _highest_number() else 0
+
+    def _look(self, lowest: int) -> tuple[list[int], bool]:
+        """What carries the mark, and whether something may have been missed."""
+        try:
+            names = os.listdir("/proc")
+        except OSError:
+            return [], False
+        found: list[int] = []
+        unclear = lowest == 0
+        mark, own = self.mark.encode(), os.getpid()
+        for name in names:
+            if not name.isdigit() or int(name) <= lowest or int(name) == own:
+                continue
+            environment = b""
+            with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb", buffering=0) as file:
+                environment = file.read() or b""
+            if mark in environment or self._holds(name):
+                found.append(int(name))
+            elif not environment and not unclear:
+                # Becoming another program, or ended by now and perhaps with a child; not what was there before us.
+                unclear = _started(name) >= _started(str(self._first))
+        return found, unclear
+
+    def _holds(self, process: str) -> bool:
+        if self._number < 0:
+            return False
+        try:
+            if self.mark not in os.readlink(f"/proc/{process}/fd/{self._number}"):
+                return False
+            # We hold it for a moment too, and so does whatever another thread starts then: closed when it is run.
+            with open(f"/proc/{process}/fdinfo/{self._number}", encoding="ascii") as file:
+                return not any(int(line[6:], 8) & os.O_CLOEXEC for line in file if line.startswith("flags:"))
+        except OSError:
+            return False
+
+
+def _empty_file(name: str) -> int:
+    """One that nobody can write to, whose name can be seen in the list of open files; -1 where there is no such."""
+    try:
+        low = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    except (AttributeError, OSError):
+        return -1
+    try:
+        fcntl.fcntl(low, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+        return fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _LOWEST_DESCRIPTOR)
+    except OSError:
+        return -1
+    finally:
+        os.close(low)
+
+
+def _started(process: str) -> int:
+    """When, in a measure of the kernel's; endlessly late for what is gone."""
+    try:
+        with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
+            return int(file.read().rpartition(")")[2].split()[19])
+    except (OSError, ValueError, IndexError):
+        return sys.maxsize
+
+
+@cache
+def _highest_number() -> int:
+    try:
+        with open("/proc/sys/kernel/pid_max", encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return 0

@@ -1,0 +1,26 @@
+"""What the person allows, for themselves and for every agent: settings, mode, and the command line's tools.
+
+Used by Agent and by the worker, which stands in for an agent that is gone.
+"""
+
+from collections.abc import Sequence
+
+from kitbag.errors import UsageError
+from kitbag.events import Notice
+from kitbag.library.tool_names import parse_tools
+from kitbag.permissions.decide import Permissions
+from kitbag.runtime.ground import Ground
+from kitbag.runtime.options import Options
+
+
+def person_permissions(ground: Ground, options: Options, known: Sequence[str]) -> tuple[Permissions, list[Notice]]:
+    """`known`: the tools there are. Raises UsageError when the command line names none of them."""
+    permissions = ground.permissions
+    if not options.only_tools:
+        return permissions, []
+    access, problems = parse_tools(list(options.only_tools))
+    if access.mode == "none":
+        problem = f"--allowed-tools names no tool there is: {', '.join(access.unknown)}"
+        raise UsageError(problem, f"there are {', '.join(known)}")
+    notices = [Notice("warning", f"--allowed-tools: {problem.problem}", problem.fix) for problem in problems]
+    return permissions.narrowed(access, "--allowed-tools"), notices

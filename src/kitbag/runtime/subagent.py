@@ -1,0 +1,142 @@
+"""An agent that another one started: a fresh history, its own tools, mode and model, on the ground of the first.
+
+Used by task_runner, in front and in the worker. All it needs comes in Inherited, so that starting one reads nothing
+but the agent's own body and the skills it begins with.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from kitbag.agent.ask_model import Emit, Patience
+from kitbag.agent.execute import Executor
+from kitbag.agent.session import PREFIX, Session, resume
+from kitbag.errors import InvalidError
+from kitbag.library.agents import Agent as AgentFile
+from kitbag.library.modes import Mode
+from kitbag.messages import Image, Text
+from kitbag.models.choice import Chosen, Sources
+from kitbag.models.provider import Provider
+from kitbag.packing.session_skills import SessionSkills
+from kitbag.permissions.approvals import Approvals
+from kitbag.permissions.decide import Permissions, child_mode
+from kitbag.permissions.rule_files import Given
+from kitbag.runtime.agent import Agent
+from kitbag.runtime.ground import Ground
+from kitbag.runtime.model_choice import Wishes, choose_model
+from kitbag.runtime.options import Options
+from kitbag.runtime.requests import Requests
+from kitbag.store.journal import Journal
+from kitbag.tasks.model import Wish
+from kitbag.text.hidden import reveal_hidden
+from kitbag.tools.toolset import Toolset
+
+MOST_TURNS: Final = 50
+"""Where neither the call nor the agent's file says."""
+BEGIN: Final = "Begin with your task."
+FOR_PEOPLE: Final = frozenset(("AskUser",))
+"""Tools that an agent nobody talks to does not have."""
+
+
+class Inherited(NamedTuple):
+    """What an agent has from the one that starts it, or from a worker that stands in for that one."""
+
+    ground: Ground
+    journal: Journal
+    sources: Sources
+    approvals: Approvals
+    permissions: Permissions
+    """The person's, with what the command line leaves of the tools."""
+    mode: Mode
+    """Of the one that starts it."""
+    options: Options
+    chosen: Chosen
+    provider: Provider
+    """Of the one that starts it; another is made where another model is wanted."""
+    patience: Patience = Patience()
+
+
+class Subagent(Agent):
+    def __init__(
+        self,
+        inherited: Inherited,
+        definition: AgentFile,
+        wish: Wish,
+        task_id: str,
+        session_id: str,
+    ) -> None:
+        given = inherited.options
+        turns = wish.turns_before + (wish.max_turns or definition.max_turns or MOST_TURNS)
+        caps = given.limits._replace(turns=turns)
+        self.given_permissions = inherited.permissions
+        options = given._replace(agent=definition.full_name, limits=caps, resume="", fork=False, append="")
+        super().__init__(options=options, journal=inherited.journal, patience=inherited.patience)
+        self._inherited = inherited
+        self._wish = wish
+        self.task_id = task_id
+        self._session_id = session_id
+        self.definition = definition._replace(skills=tuple(dict.fromkeys((*definition.skills, *wish.skills))))
+        self._task = reveal_hidden(wish.prompt)
+        self._goes_on = False
+
+    async def _open(self) -> None:
+        inherited, definition = self._inherited, self.definition
+        assert definition is not None
+        self.ground, self.journal = inherited.ground, inherited.journal
+        self._goes_on = self.journal.last(PREFIX + self._session_id) is not None
+        self.session = (
+            resume(self.journal, self._session_id) if self._goes_on else Session(self.journal, self._session_id)
+        )
+        self._choose(inherited, definition)
+        mode = child_mode(inherited.mode, definition.permission_mode)
+        self.permissions = inherited.permissions.narrowed(definition.tools, definition.path).in_mode(mode)
+        options = self.options
+        given = Given(mode, options.only_tools, options.ask, options.no_tools)
+        self.skills = SessionSkills(self.ground.library, self._prepare_of(given))
+        tools = [tool for tool in self._tools() if tool.name not in FOR_PEOPLE]
+        self.toolset = Toolset(tools, self.permissions)
+        if not self.toolset.names():
+            problem = f"the agent {definition.full_name} has no tool that there is"
+            raise InvalidError(problem, f"correct `tools` in {definition.path}")
+        self.approvals = inherited.approvals
+        self.context = self._make_context()
+        await self._begin_session()
+        self._requests = Requests(self.session, self.skills, self.toolset.get("SearchSkills") is not None)
+
+    def _choose(self, inherited: Inherited, definition: AgentFile) -> None:
+        """The call's, else the agent's own, else the one of whoever started it."""
+        files = () if self._wish.model else (definition.model.name, *definition.model.alternatives)
+        wanted = [name for name in (self._wish.model, *files) if name not in ("", "inherit")]
+        self.chosen, self.provider = inherited.chosen, inherited.provider
+        if not wanted:
+            return
+        wishes = Wishes(self._wish.model if self._wish.model != "inherit" else "", "", files, inherited.chosen)
+        self.chosen, self.provider = choose_model(inherited.sources, wishes, self.notices.append)
+        if self.chosen.name == inherited.chosen.name:
+            self._opened.push_async_callback(self.provider.close)
+            self.chosen, self.provider = inherited.chosen, inherited.provider
+        else:
+            self._opened.push_async_callback(self.provider.close)
+
+    async def _take(self, request: str, images: Sequence[Image], emit: Emit, executor: Executor) -> None:
+        """At first the task stands in the prompt; later on what is said is a message. Without one, it goes on."""
+        if not self._goes_on:
+            await self.session.add_user((Text(BEGIN),))
+            return
+        open_calls = self.session.open_calls
+        if request:
+            await self.session.add_user((Text(reveal_hidden(request)),))
+        elif open_calls:
+            # Those that never began may run now; of the others nobody knows, and they are not repeated.
+            await executor.run([call for call in open_calls if call.id not in self.session.began])
+
+    def _asked_by(self) -> str:
+        return asked_by(self.options.agent, self.task_id)
+
+    def doubtful_calls(self) -> list[str]:
+        """Steps with effects that have begun and of which no result is known."""
+        calls = self.session.open_calls
+        return [f"{call.name}" for call in calls if call.id in self.session.began]
+
+
+def asked_by(agent: str, task_id: str) -> str:
+    return f"{agent} (task {task_id})"

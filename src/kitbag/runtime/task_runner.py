@@ -1,0 +1,221 @@
+"""Carries out one task: starts its agent, follows it, lets it be stopped, starts it anew with what it lacked, and
+writes down how it ended. The same in front and in the worker.
+
+Used by delegation and the worker. The end is in the journal before anybody is told.
+"""
+
+import asyncio
+import contextlib
+import re
+import time
+from collections.abc import Callable
+from typing import Final
+
+from kitbag.agent.run import Run
+from kitbag.agent.session import PREFIX
+from kitbag.agent.shielded import to_its_end
+from kitbag.errors import KitbagError
+from kitbag.events import Event, Notice, RunEnded, ToolFinished, ToolProgress, ToolStarted, TurnEnded
+from kitbag.runtime.agent import Agent
+from kitbag.runtime.subagent import Inherited, Subagent
+from kitbag.tasks.board import Board
+from kitbag.tasks.model import End, Task, TaskStatus, Wish
+from kitbag.tasks.processes import end_processes
+from kitbag.tasks.signals import Signals
+from kitbag.tasks.watchdog import Phase, Watchdog
+from kitbag.tools.delegation import Delegation
+
+MOST_ANEW: Final = 2
+"""How often an agent is started anew because it lacked something."""
+GRACE: Final = 2.0
+"""Seconds between asking a task to stop and ending its processes."""
+_NEEDS_SKILL = re.compile(r"need skill:\s*`?([^\s`]+)`?\s*", re.IGNORECASE)
+
+Progress = Callable[[str], None]
+
+
+class TaskRunner:
+    """Of one beginning of one task."""
+
+    def __init__(
+        self,
+        board: Board,
+        task: Task,
+        inherited: Inherited,
+        signals: Signals,
+        delegation_of: Callable[[Agent, Task], Delegation | None],
+        progress: Progress = lambda _: None,
+        watchdog: Watchdog | None = None,
+    ) -> None:
+        """`delegation_of`: what the agent itself may start, given the agent and its task."""
+        self.board = board
+        self.task = task
+        self.inherited = inherited
+        self._signals = signals
+        self._delegation_of = delegation_of
+        self._progress = progress
+        self._watchdog = watchdog or Watchdog()
+        self._text = ""
+        self._begun = time.monotonic()
+        self._run: Run | None = None
+
+    async def run(self, wish: Wish, request: str = "", *, recovered: bool = False) -> End:
+        """To its end, which is written by then. `request`: what an agent that goes on is told."""
+        with self._signals.of(self.task.id, self.task.run) as wanted:
+            work = asyncio.ensure_future(self._work(wish, request, recovered))
+            watch = asyncio.ensure_future(self._watch(work, wanted))
+            try:
+                await asyncio.wait([work, watch], return_when=asyncio.FIRST_COMPLETED)
+                if not work.done():
+                    await asyncio.wait([work], timeout=GRACE)
+            except asyncio.CancelledError:
+                self._cancel(work)
+                await to_its_end(self._given_up(work))
+                raise
+            finally:
+                watch.cancel()
+            return await to_its_end(self._finish(self._outcome(work)))
+
+    async def _given_up(self, work: "asyncio.Future[End]") -> None:
+        await asyncio.wait([work], timeout=GRACE)
+        await self._finish(self._outcome(work))
+
+    def _cancel(self, work: "asyncio.Future[End]") -> None:
+        """Through the run where there is one, so that what it said until then is kept."""
+        if self._run is not None:
+            self._run.cancel()
+        else:
+            work.cancel()
+
+    def _outcome(self, work: "asyncio.Future[End]") -> End:
+        if not work.done():
+            work.cancel()  # whatever it still does, nobody hears of it
+            return self._cancelled(End("cancelled", self._text))
+        if work.cancelled():
+            return self._cancelled(End("cancelled", self._text))
+        error = work.exception()
+        if error is None:
+            return self._cancelled(work.result())
+        if isinstance(error, KitbagError):
+            return End("failed", self._text, error=f"{error.problem}. {error.fix}".strip())
+        return End("failed", self._text, error=f"{type(error).__name__}: {error}")
+
+    def _cancelled(self, end: End) -> End:
+        if end.status == "cancelled" and self._watchdog.acted:
+            return end._replace(status="failed", error=self._watchdog.acted)
+        return end
+
+    async def _finish(self, end: End) -> End:
+        """The first end counts, also when it was written by the one who stopped it."""
+        end = end._replace(seconds=round(time.monotonic() - self._begun, 3))
+        if end.status == "cancelled":
+            await asyncio.to_thread(end_processes, self.task.id)
+        await self.board.end(self.task.id, self.task.run, end)
+        found = self.board.find(self.task.id).end
+        return found or end
+
+    async def _watch(self, work: "asyncio.Future[End]", wanted: asyncio.Event) -> None:
+        """Ends the work when that is wanted, by whomever, or when it has stood still for too long."""
+        while not work.done():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(wanted.wait(), 1.0)
+            if wanted.is_set():
+                self._cancel(work)
+                return
+            warning, limit = self._watchdog.look()
+            if warning:
+                await self.board.warn(self.task.id, warning)
+            if limit:
+                self._watchdog.acted = limit
+                self._cancel(work)
+                return
+
+    # The agent
+
+    async def _work(self, wish: Wish, request: str, recovered: bool) -> End:
+        session, spent = self.task.session, End("completed")
+        for attempt in range(MOST_ANEW + 1):
+            end, wish_more = await self._agent(wish, session, request, recovered)
+            end = end._replace(
+                turns=end.turns + spent.turns,
+                tokens=end.tokens + spent.tokens,
+                cost=None if end.cost is None or spent.cost is None else end.cost + spent.cost,
+            )
+            if wish_more is None or attempt == MOST_ANEW:
+                return end
+            # Anew, with a fresh history: what it lacked stands in its prompt now.
+            wish, request, recovered, spent = wish_more, "", False, end
+            session = f"{self.task.id}-{attempt + 2}"
+            await self.board.ask_again(self.task, wish)
+            await self.board.use_session(self.task.id, session)
+        raise AssertionError("not reached")
+
+    async def _agent(self, wish: Wish, session: str, request: str, recovered: bool) -> tuple[End, Wish | None]:
+        definition = self.inherited.ground.library.find_agent(wish.agent)
+        goes_on = self.board.journal.last(PREFIX + session) is not None
+        agent = Subagent(self.inherited, definition, wish, self.task.id, session)
+        agent.delegation = self._delegation_of(agent, self.task)
+        async with agent:
+            doubtful = agent.doubtful_calls() if recovered and goes_on else []
+            if doubtful:
+                problem = f"interrupted (unknown outcome): {', '.join(doubtful)} had begun when its process ended"
+                return _interrupted(agent, f"{problem}; it is not repeated unless you resume the task"), None
+            async with agent.run(request) as run:
+                self._run = run
+                async for event in run:
+                    self._hear(event)
+            self._run = None
+            end = _end_of(run.ended, agent)
+            return end, self._lacking(end, wish, agent)
+
+    def _hear(self, event: Event) -> None:
+        match event:
+            case ToolStarted(title=title):
+                self._watchdog.enter(Phase("tool", title))
+                self._progress(f"{self.task.agent}: {title}")
+            case ToolProgress(text=text):
+                self._watchdog.enter(Phase("tool", text))
+                self._progress(f"{self.task.agent}: {text}")
+            case ToolFinished():
+                self._watchdog.enter(Phase("model"))
+            case TurnEnded(turn=turn):
+                self._watchdog.enter(Phase("model"))
+                self._progress(f"{self.task.agent}: turn {turn}")
+            case Notice(severity="warning", text=text):
+                self._progress(f"{self.task.agent}: {text}")
+            case RunEnded(text=text):
+                self._text = text
+            case _:
+                self._watchdog.touch()
+
+    def _lacking(self, end: End, wish: Wish, agent: Subagent) -> Wish | None:
+        """What it would be started anew with; None when it lacks nothing that it could be given."""
+        if end.status not in ("completed", "failed"):
+            return None
+        last = (end.text.strip().splitlines() or [""])[-1].strip()
+        needs = _NEEDS_SKILL.fullmatch(last)
+        if needs is not None:
+            try:
+                skill = agent.skills.find(needs[1])
+            except KitbagError:
+                return None
+            known = agent.definition.skills if agent.definition is not None else ()
+            return None if skill.full_name in known else wish._replace(skills=(*wish.skills, skill.full_name))
+        return None
+
+
+def _end_of(ended: RunEnded, agent: Subagent) -> End:
+    usage, status = ended.usage, ended.status
+    cost = None if agent.session.totals.unpriced else agent.session.totals.cost
+    error = f"{ended.error}. {ended.fix}".strip(" .") if ended.error else ""
+    return End(status, ended.text, error, agent.session.totals.turns, usage.shown_to_model + usage.output, cost)
+
+
+def _interrupted(agent: Subagent, problem: str) -> End:
+    totals = agent.session.totals
+    texts = [message.text for message in agent.session.messages() if message.role == "assistant" and message.text]
+    status: TaskStatus = "interrupted"
+    tokens = totals.usage.shown_to_model + totals.usage.output
+    return End(
+        status, texts[-1] if texts else "", problem, totals.turns, tokens, None if totals.unpriced else totals.cost
+    )

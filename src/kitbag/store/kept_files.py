@@ -1,0 +1,223 @@
+"""Bytes that are kept so that a change can be taken back: each content once, named by its SHA-256, for this user alone.
+
+Used by agent/changes and agent/undo. Uses private_files for places and locks. Bounded: what was not used for a month
+goes, and the oldest goes first when there is too much; whoever prunes is told how much went.
+"""
+
+import contextlib
+import hashlib
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Generator, Iterable
+from typing import Final, NamedTuple
+
+from kitbag.store import private_files
+from kitbag.store.private_files import StoreError, cannot
+
+FOLDER: Final = "state/kept"
+MOST_BYTES: Final = 1 << 30
+MOST_DAYS: Final = 30
+_DAY = 86_400.0
+_LOCK = f"{FOLDER}/.lock"
+_PRUNED = f"{FOLDER}/.pruned"
+_NAME = re.compile("[0-9a-f]{64}")
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class Pruned(NamedTuple):
+    """What was removed, and what is left."""
+
+    files: int
+    bytes: int
+    left: int
+
+
+class _Found(NamedTuple):
+    used: float
+    """When it was kept, or asked to be kept, last."""
+    size: int
+    place: str
+
+
+def digest_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+class KeptFiles:
+    """Several processes may use one folder at the same time."""
+
+    def __init__(self, kitbag_home: str) -> None:
+        self._home = kitbag_home
+
+    @property
+    def folder(self) -> str:
+        return os.path.join(self._home, FOLDER)
+
+    def put(self, data: bytes) -> str:
+        """The name to get it back by. On the disk when this returns, so that a crash does not lose it."""
+        with self.putting() as many:
+            digest = many.put(data)
+            many.make_durable([digest])
+        return digest
+
+    @contextlib.contextmanager
+    def putting(self) -> Generator["Putting", None, None]:
+        """To keep many; what is to outlive a failure of power has to be made durable."""
+        with (
+            private_files.locked(self._home, _LOCK, shared=True),  # nothing is pruned meanwhile
+            private_files.directory(self._home, FOLDER) as inside,
+        ):
+            yield Putting(self.folder, inside)
+
+    def get(self, digest: str) -> bytes | None:
+        """None when it is not kept, or no longer, or is damaged: what comes back is what was put."""
+        if not _NAME.fullmatch(digest):
+            return None
+        with private_files.directory(self._home, FOLDER) as inside:
+            try:
+                descriptor = os.open(_place(digest), _READ, dir_fd=inside)
+            except OSError:
+                return None
+        with open(descriptor, "rb") as file:
+            data = file.read() if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+        return data if digest_of(data) == digest else None
+
+    def has(self, digest: str) -> bool:
+        """Quicker than `get`, and without a look at the bytes."""
+        return bool(_NAME.fullmatch(digest)) and os.path.isfile(os.path.join(self.folder, _place(digest)))
+
+    def names(self) -> set[str]:
+        """Of all that is kept."""
+        return {os.path.basename(found.place) for found in self._all()}
+
+    def prune_if_due(self, most_bytes: int = MOST_BYTES, most_days: float = MOST_DAYS) -> Pruned | None:
+        """Once a day; None when it is not time yet, or another process is at it."""
+        with contextlib.suppress(OSError):
+            if time.time() - os.stat(os.path.join(self._home, _PRUNED)).st_mtime < _DAY:
+                return None
+        try:
+            return self.prune(most_bytes, most_days, seconds=0.0)
+        except StoreError:
+            return None
+
+    def prune(self, most_bytes: int = MOST_BYTES, most_days: float = MOST_DAYS, seconds: float = 30.0) -> Pruned:
+        """What was used within the last day stays in any case: somebody may rely on it."""
+        with private_files.locked(self._home, _LOCK, seconds):
+            private_files.write(self._home, _PRUNED, b"")
+            now = time.time()
+            every = sorted(self._all())
+            left, files, size = sum(found.size for found in every), 0, 0
+            for found in every:
+                age = now - found.used
+                if age < _DAY or (age < most_days * _DAY and left <= most_bytes):
+                    continue
+                with contextlib.suppress(OSError):
+                    os.unlink(found.place)
+                    left, files, size = left - found.size, files + 1, size + found.size
+            self._remove_leftovers(now)
+        return Pruned(files, size, left)
+
+    def _all(self) -> Iterable[_Found]:
+        for entry in self._entries():
+            if _NAME.fullmatch(entry.name):
+                with contextlib.suppress(OSError):
+                    found = entry.stat(follow_symlinks=False)
+                    yield _Found(found.st_mtime, found.st_size, entry.path)
+
+    def _remove_leftovers(self, now: float) -> None:
+        """Of a process that was killed while it wrote."""
+        for entry in self._entries():
+            with contextlib.suppress(OSError):
+                if entry.name.startswith(".") and now - entry.stat(follow_symlinks=False).st_mtime > _DAY:
+                    os.unlink(entry.path)
+
+    def _entries(self) -> Iterable["os.DirEntry[str]"]:
+        try:
+            with os.scandir(self.folder) as shelves:
+                names = [entry.path for entry in shelves if entry.is_dir(follow_symlinks=False)]
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise cannot("read", self.folder, error) from error
+        for name in names:
+            with contextlib.suppress(OSError), os.scandir(name) as entries:
+                yield from entries
+
+
+class Putting:
+    """Puts many; of one thread at a time."""
+
+    def __init__(self, place: str, inside: int) -> None:
+        self._place = place
+        self._inside = inside
+
+    def put(self, data: bytes) -> str:
+        digest = digest_of(data)
+        try:
+            if not self._is_there(digest, len(data)):
+                self._write(digest, data)
+        except OSError as error:
+            raise cannot("written", f"{self._place}/{_place(digest)}", error) from error
+        return digest
+
+    def make_durable(self, digests: Iterable[str]) -> None:
+        """What is not there is passed over."""
+        shelves: set[str] = set()
+        try:
+            for digest in digests:
+                if _NAME.fullmatch(digest) and self._sync(_place(digest)):
+                    shelves.add(digest[:2])
+            for shelf in (*shelves, "."):
+                self._sync(shelf)
+        except OSError as error:
+            raise cannot("written", self._place, error) from error
+
+    def _is_there(self, digest: str, size: int) -> bool:
+        """One that a failure of power cut short is written again. A use counts against its age."""
+        try:
+            found = os.stat(_place(digest), dir_fd=self._inside, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        if found.st_size != size or not stat.S_ISREG(found.st_mode):
+            return False
+        if time.time() - found.st_mtime > _DAY / 2:
+            os.utime(_place(digest), dir_fd=self._inside, follow_symlinks=False)
+        return True
+
+    def _write(self, digest: str, data: bytes) -> None:
+        temporary = f"{digest[:2]}/.{secrets.token_hex(8)}"
+        try:
+            descriptor = os.open(temporary, _NEW, 0o600, dir_fd=self._inside)
+        except FileNotFoundError:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(digest[:2], 0o700, dir_fd=self._inside)
+            descriptor = os.open(temporary, _NEW, 0o600, dir_fd=self._inside)
+        try:
+            with open(descriptor, "wb", buffering=0) as file:
+                left = memoryview(data)
+                while left:
+                    left = left[file.write(left) or 0 :]
+            os.rename(temporary, _place(digest), src_dir_fd=self._inside, dst_dir_fd=self._inside)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary, dir_fd=self._inside)
+            raise
+
+    def _sync(self, path: str) -> bool:
+        try:
+            descriptor = os.open(path, _READ, dir_fd=self._inside)
+        except FileNotFoundError:
+            return False
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        return True
+
+
+def _place(digest: str) -> str:
+    return f"{digest[:2]}/{digest}"

@@ -1,0 +1,159 @@
+"""Skills that wait for a file: those with `paths` are told of when a file is read or changed that one of them matches.
+
+Used by agent/execute for the tail of a result; uses globs, so that no pattern takes long. Patterns are read as in
+.gitignore, braces too, from the folder that the skill belongs to and from the project's root.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from kitbag.library.scopes import Places
+from kitbag.library.skill_files import read_details
+from kitbag.library.skills import Skill, as_text, waits_for_files
+from kitbag.packing.catalog import entry_of
+from kitbag.packing.session_skills import SessionSkills
+from kitbag.packing.suggestions import MOST, skills_for_file, told_in
+from kitbag.permissions.model import is_inside
+from kitbag.text.plain_head import Value
+from kitbag.tools.globs import GlobError, alternatives, path_regex
+
+USES_A_FILE: Final = {"Read": "file_path", "Write": "file_path", "Edit": "file_path", "NotebookEdit": "notebook_path"}
+"""The tools that work with one file, and what they call it."""
+_MOST_PATTERNS: Final = 200
+
+
+class _Pattern(NamedTuple):
+    regex: re.Pattern[str]
+    counts: bool
+    """False for `!pattern`: what it matches is taken out again."""
+    folders_only: bool
+
+
+class _Waiting(NamedTuple):
+    skill: Skill
+    bases: tuple[str, ...]
+    """The folders that the patterns start from, resolved."""
+    patterns: tuple[_Pattern, ...]
+
+
+class PathSkills:
+    """Of one conversation: each skill is told of once."""
+
+    def __init__(self, skills: SessionSkills, earlier: Callable[[], Iterable[str]] = tuple) -> None:
+        """`earlier`: the texts of results that the conversation already holds, of a session that goes on."""
+        self._skills = skills
+        self._earlier = earlier
+        self._told: set[str] | None = None
+        """Names; of an earlier run, the lines that told of them."""
+        self._waiting: list[_Waiting] | None = None
+
+    def look_again(self) -> None:
+        """The library may have changed."""
+        self._waiting = None
+
+    def told_for(self, tool: str, arguments: "dict[str, object]", directory: str) -> str:
+        """What to add to the result of a call; mostly nothing."""
+        path = arguments.get(USES_A_FILE.get(tool, ""))
+        if not isinstance(path, str) or not path or "\0" in path:
+            return ""
+        if self._waiting is None:
+            self._waiting = list(_find(self._skills))
+        if not self._waiting:
+            return ""
+        return self._told_for(os.path.normpath(os.path.join(directory, os.path.expanduser(path))))
+
+    def _told_for(self, path: str) -> str:
+        places = tuple(dict.fromkeys((os.path.realpath(path), path)))
+        found = [one.skill for one in self._waiting or () if _matches(one, places)]
+        if not found:
+            return ""
+        if self._told is None:
+            self._told = {line for text in self._earlier() for line in told_in(text)}
+        known = {one.name for one in self._skills.loaded()}
+        new = [
+            skill
+            for skill in found
+            if self._told.isdisjoint((skill.full_name, entry_of(skill))) and skill.full_name not in known
+        ][:MOST]
+        self._told.update(skill.full_name for skill in new)
+        return skills_for_file(new)
+
+
+def _find(skills: SessionSkills) -> Iterable[_Waiting]:
+    library = skills.library
+    view = library.view()
+    for skill in library.skills:
+        if waits_for_files(skill) and library.judge(skill, view).model:
+            patterns = tuple(patterns_of(split_globs(read_details(skill).metadata.get("paths"))))
+            if patterns:
+                yield _Waiting(skill, _bases(skill, library.places), patterns)
+
+
+def _bases(skill: Skill, places: Places) -> tuple[str, ...]:
+    own = [folder for folder in places.project_dirs if is_inside(skill.root.path, folder)]
+    return tuple(dict.fromkeys(map(os.path.realpath, (*own[:1], places.project))))
+
+
+def split_globs(value: Value | None) -> list[str]:
+    """A list, or a text with commas or line breaks between its patterns; those inside braces belong to a pattern."""
+    if isinstance(value, list):
+        return [glob for item in value for glob in split_globs(as_text(item))]
+    text = as_text(value).strip() if value is not None else ""
+    if text.startswith("[") and text.endswith("]"):  # a list that YAML could not read, for its braces or stars
+        text = text[1:-1]
+    globs: list[str] = []
+    start = depth = 0
+    for at, char in enumerate(text):
+        depth += (char == "{") - (char == "}" and depth > 0)
+        if char == "\n" or (char == "," and not depth):
+            globs.append(text[start:at])
+            start, depth = at + 1, 0
+    globs.append(text[start:])
+    found = [glob.strip().removeprefix("- ").strip().strip("\"'`").strip() for glob in globs]
+    return [glob for glob in found if glob][:_MOST_PATTERNS]
+
+
+def patterns_of(globs: Sequence[str]) -> Iterable[_Pattern]:
+    """In .gitignore's way: without a slash in it, a pattern counts at any depth. What can't be read matches nothing."""
+    for glob in globs:
+        counts = not glob.startswith("!")
+        try:
+            every = alternatives(glob if counts else glob[1:])
+            made = [_parts(one.strip()) for one in every]
+            regex = "|".join(f"(?:{path_regex(parts, hidden=True)})" for parts in made if parts)
+        except GlobError:
+            continue
+        if regex:
+            yield _Pattern(re.compile(regex), counts, glob.endswith("/"))
+
+
+def _parts(pattern: str) -> list[str]:
+    pattern = pattern.replace("\\", "/") if "/" not in pattern else pattern
+    anchored = pattern.startswith(("./", "/")) or "/" in pattern.rstrip("/")
+    parts = [part for part in pattern.split("/") if part not in ("", ".")]
+    if ".." in parts:
+        return []
+    return parts if anchored or not parts else ["**", *parts]
+
+
+def _matches(waiting: _Waiting, places: Sequence[str]) -> bool:
+    return any(
+        matches_path(waiting.patterns, os.path.relpath(place, base))
+        for base in waiting.bases
+        for place in places
+        if place != base and is_inside(place, base)
+    )
+
+
+def matches_path(patterns: Sequence[_Pattern], path: str) -> bool:
+    """The last pattern that speaks of the file, or of a folder it lies in, decides."""
+    parts = path.split("/")
+    folders = ["/".join(parts[:end]) for end in range(1, len(parts))]
+    for pattern in reversed(patterns):
+        if (not pattern.folders_only and pattern.regex.fullmatch(path)) or any(
+            pattern.regex.fullmatch(folder) for folder in folders
+        ):
+            return pattern.counts
+    return False

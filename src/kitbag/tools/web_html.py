@@ -1,0 +1,92 @@
+"""HTML cut into tags and text, in one pass whose time grows with the length of the page and with nothing else.
+
+Used by web_page and by the search back end that reads pages. A tree is never built and nothing is recursive, so no
+depth of nesting matters; what is not closed is closed by the end, as in a browser.
+"""
+
+import html
+import re
+from collections.abc import Iterator
+from typing import Final, Literal, NamedTuple
+
+VOID: Final = frozenset(["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"])
+"""Elements that have no inside."""
+_RAW: Final = frozenset(["script", "style", "textarea", "title", "iframe", "noembed", "noframes", "xmp"])
+"""Elements with text inside and nothing else, whatever it looks like."""
+# Possessive throughout: a tag is read once. A quote counts only where a value begins.
+_TAG = re.compile(r"""<(/?)([a-zA-Z][^\s/>]*+)((?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+)>""")
+_ATTRIBUTE = re.compile(r"""([^\s/>="']++)(?:\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s>]++))?+)?+""")
+_LONGEST_NAME = 40
+_MOST_ATTRIBUTES = 100
+
+
+class Piece(NamedTuple):
+    kind: Literal["start", "end", "text"]
+    name: str
+    """Of a tag, in lower case."""
+    raw: str
+    """Of a tag its attributes as they are written, of text the text; references like `&amp;` are still in it."""
+
+
+def pieces(text: str) -> Iterator[Piece]:
+    at = 0
+    while (tag_at := text.find("<", at)) >= 0:
+        found = _TAG.match(text, tag_at)
+        if found is None:
+            end = _end_of_other(text, tag_at)
+            if end < 0:  # a tag that never ends, and all that follows is in it
+                break
+            if end == 0:  # only a sign
+                yield Piece("text", "", text[at : tag_at + 1])
+                at = tag_at + 1
+                continue
+            if tag_at > at:
+                yield Piece("text", "", text[at:tag_at])
+            at = end
+            continue
+        if tag_at > at:
+            yield Piece("text", "", text[at:tag_at])
+        at = found.end()
+        name = found[2][:_LONGEST_NAME].lower()
+        if found[1]:
+            yield Piece("end", name, "")
+            continue
+        yield Piece("start", name, found[3])
+        if name in _RAW:
+            closing = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(text, at)
+            end = closing.start() if closing else len(text)
+            yield Piece("text", "", text[at:end])
+            at = end
+    else:
+        tag_at = len(text)
+    if tag_at > at:
+        yield Piece("text", "", text[at:tag_at])
+
+
+def _end_of_other(text: str, at: int) -> int:
+    """Where a comment or the like ends; 0 when this is no tag at all, -1 when it has no end."""
+    if text.startswith("<!--", at):
+        end = text.find("-->", at + 2)
+        return end + 3 if end >= 0 else len(text)
+    following = text[at + 1 : at + 2]
+    if following and following in "!?/":
+        end = text.find(">", at)
+        return end + 1 if end >= 0 else len(text)
+    return -1 if following.isascii() and following.isalpha() else 0
+
+
+def attributes(raw: str) -> dict[str, str]:
+    """Of names that are given twice the first counts."""
+    found: dict[str, str] = {}
+    for match in _ATTRIBUTE.finditer(raw):
+        name, *values = match.groups()
+        found.setdefault(name.lower(), html.unescape(next((value for value in values if value), "")))
+        if len(found) >= _MOST_ATTRIBUTES:
+            break
+    return found
+
+
+def text_in(markup: str) -> str:
+    """Of a short piece of HTML: what is to be read, on one line."""
+    words = (piece.raw for piece in pieces(markup) if piece.kind == "text")
+    return " ".join(html.unescape("".join(words)).split())
