@@ -5,7 +5,7 @@ Values, and their form in the journal. Used by changes, which writes them, and b
 
 import json
 from collections.abc import Iterable
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple
 
 from kitbag.store.journal import Journal
 from kitbag.store.kept_files import KeptFiles
@@ -22,6 +22,8 @@ _KINDS: Final = ("file", "link", "folder")
 _MOST_IN_RECORD = 500
 UNKEPT: Final = "~"
 """A digest that begins so only tells one content from another: the bytes are not kept."""
+UNKNOWN: Final = -1
+"""The permission bits that are not known, or that there are none of."""
 
 
 class State(NamedTuple):
@@ -30,8 +32,8 @@ class State(NamedTuple):
     kind: Kind
     digest: str = ""
     """Of a file's bytes or of where a link leads; empty for a folder."""
-    mode: int = 0
-    """Its permission bits; 0 when they are not known."""
+    mode: int = UNKNOWN
+    """Its permission bits."""
 
 
 class Change(NamedTuple):
@@ -112,4 +114,4 @@ def _state(written: Iterable[Any] | None) -> State | None:
     kind, digest, mode = written
     if kind not in _KINDS or not isinstance(digest, str) or not isinstance(mode, int):
         raise ValueError("it is no state of a file")
-    return State(cast("Kind", kind), digest, mode & 0o7777)
+    return State(kind, digest, mode if mode == UNKNOWN else mode & 0o7777)

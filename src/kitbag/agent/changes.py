@@ -12,7 +12,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Final
 
-from kitbag.agent.change_records import CHANGE, Body, Change, State, to_body
+from kitbag.agent.change_records import CHANGE, UNKNOWN, Body, Change, State, to_body
 from kitbag.agent.look import Limits, Look, TooMuchError, differences, look_at
 from kitbag.agent.look_files import LookFiles
 from kitbag.agent.session import PREFIX, Session
@@ -143,9 +143,7 @@ class Looks:
             known = self._files.newest(self._kept.names())
         try:
             with self._kept.putting() as keep:
-                look = look_at(
-                    self._roots, keep, known, leave_out=self._leave_out, limits=self._limits, stop=stop
-                )
+                look = look_at(self._roots, keep, known, leave_out=self._leave_out, limits=self._limits, stop=stop)
         except TooMuchError as error:
             if error.far is not None:
                 self._begun, self._known = True, Look({**known, **error.far}, {}, frozenset(), 0, 0)
@@ -217,7 +215,7 @@ def recover_command(journal: Journal, session_id: str, workspace: Workspace, kep
 def _change_of(kept: KeptFiles, path: str, before: bytes | None, after: bytes | None) -> list[Change]:
     """With the folders that have to be made for it."""
     place = follow(os.path.abspath(path)).resolved
-    mode = 0
+    mode = UNKNOWN
     with contextlib.suppress(OSError):
         mode = os.lstat(place).st_mode & 0o7777
     old = State("file", kept.put(before), mode) if before is not None else None

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from kitbag.agent.change_records import UNKEPT, Change, Kind, State
+from kitbag.agent.change_records import UNKEPT, UNKNOWN, Change, Kind, State
 from kitbag.store.kept_files import Putting
 from kitbag.tools.walk import NEVER_ENTERED, Ignoring, ignoring_above, open_directory
 
@@ -143,7 +143,8 @@ class _Walk:
         if ignoring is None:
             ignoring = above.inside(folder, path, (entry.name for entry in entries))
         self.rules[place] = ignoring
-        known, deeper = self.known, []
+        known = self.known
+        deeper: list[str] = []
         for entry in entries:
             name = entry.name
             whole = place + name
@@ -193,7 +194,7 @@ class _Walk:
                 digest = self.keep.put(os.fsencode(os.readlink(name, dir_fd=folder)))
             except OSError:
                 return
-            kind, mode = "link", 0
+            kind, mode = "link", UNKNOWN
             self.read += 1
         elif not stat.S_ISREG(status.st_mode):
             return

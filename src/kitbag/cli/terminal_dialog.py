@@ -107,6 +107,7 @@ class Dialog:
     def listening(self) -> Generator[None, None, None]:
         """Lines can be read only in here."""
         with _quiet(self._descriptor):
+            self._typed = ""  # behind the last answer, so no answer to this
             try:
                 yield
             finally:

@@ -17,45 +17,54 @@ _GROUPS: Final = (
         "Read",
         "view readfile notebookread cat openfile viewimage readmediafile fsread read/readfile readnotebook",
     ),
-    ("Read", "read/viewimage"),
+    ("Read", "read/viewimage viewfile showfile"),
     ("Read Glob", "readmanyfiles"),
     ("Write", "writefile createfile create new edit/createfile createnewfile savefile writetofile"),
     ("Edit", "multiedit replace editfile searchreplace strreplace strreplacefile strreplaceeditor"),
-    ("Edit", "replacestringinfile multireplacestringinfile strreplacebasededittool"),
+    ("Edit", "replacestringinfile multireplacestringinfile strreplacebasededittool applydiff insertcontent"),
+    ("Edit", "searchandreplace replacefilecontent"),
     ("Edit Write", "editfiles edit/editfiles patch applypatch insertedit inserteditintofile fswrite edit/*"),
     ("Bash", "execute shell terminal runcommand runcommands runshellcommand runterminalcmd runinterminal"),
     ("Bash", "runterminalcommand localshell execcommand unifiedexec executebash executecommand bashtool"),
     ("Bash", "run execute/* runcommands/* execute/runinterminal runcommands/runinterminal"),
+    ("Bash", "powershell shellcommand localshellcall container.exec"),
     (
         "Glob",
         "ls list listdir listdirectory listfiles filesearch find findfiles search/filesearch search/listdirectory",
     ),
     ("Grep", "grepsearch searchfilecontent ripgrep rg textsearch usages search/textsearch search/usages"),
-    ("Grep", "searchfiles searchtext"),
-    ("Grep Glob", "search codebase codebasesearch searchcodebase search/codebase search/*"),
+    ("Grep", "searchfiles searchtext grepfiles"),
+    ("Glob", "globfilesearch findbyname"),
+    ("Grep Glob", "search codebase codebasesearch searchcodebase search/codebase search/* semanticsearch"),
     ("Read", "read/*"),
-    ("WebFetch", "fetch web/fetch fetchurl fetchwebpage urlfetch readurl"),
+    ("WebFetch", "fetch web/fetch fetchurl fetchwebpage urlfetch readurl readurlcontent"),
     ("WebSearch", "googlewebsearch searchweb web/search"),
     ("WebFetch WebSearch", "web web/*"),
     ("TodoWrite", "todo todos todo/* todoread writetodos updateplan settodolist managetodolist todolist"),
-    ("TodoWrite", "taskcreate taskget tasklist taskupdate"),
+    ("TodoWrite", "taskcreate taskget tasklist taskupdate updatetodo updatetodolist"),
     ("AskUser", "askuserquestion question ask requestuserinput vscode/askquestions askquestions"),
+    ("AskUser", "askquestion askfollowupquestion"),
     ("Skill", "activateskill skills slashcommand useskill"),
     ("Task", "agent subagent agent/* runsubagent agent/runsubagent spawnagent delegate customagent"),
+    ("Task", "delegatetoagent newtask"),
     ("TaskOutput", "bashoutput agentoutput agentoutputtool getterminaloutput execute/getterminaloutput"),
-    ("TaskOutput", "gettaskoutput read/gettaskoutput"),
-    ("TaskStop", "killshell killbash closeagent stoptask killterminal execute/killterminal"),
+    ("TaskOutput", "gettaskoutput read/gettaskoutput readbash readpowershell readagent wait waitagent"),
+    ("TaskStop", "killshell killbash closeagent stoptask killterminal execute/killterminal stopbash stoppowershell"),
     ("NotebookEdit", "editnotebook notebook/edit edit/editnotebook"),
 )
 # Real tools of other systems for which there is nothing here: they are left out, and said to be.
 _NO_COUNTERPART: Final = (
-    "artifact changes cancelworkflow clihelp codesearch completetask computer createdirectory croncreate "
-    "crondelete cronlist doomloop endconversation enterplanmode enterworktree exitplanmode exitworktree "
-    "extensions externaldirectory findtestfiles getinternaldocs githubrepo listagents listmcpresources "
-    "listmcpresourcestool lsp memory monitor openbrowser opensimplebrowser powershell problems readlints "
-    "readmcpresource readmcpresourcetool reportfindings runnotebooks runtasks runtests savememory "
-    "schedulewakeup searchresults sendfeedback sendmessage terminallastcommand terminalselection "
-    "testfailure think toolsearch vscode vscodeapi waitformcpservers workflow writestdin"
+    "artifact attemptcompletion batch browseraction callmcptool cancelworkflow changes clihelp "
+    "codebaseinvestigator codesearch completetask computer createdirectory croncreate crondelete cronlist delete "
+    "deletefile diffhistory doomloop endconversation enterplanmode enterworktree exitplanmode exitworktree "
+    "extensions externaldirectory fetchcopilotclidocumentation fetchmcpresource fetchrules findtestfiles "
+    "generateimage geterrors getinternaldocs githubrepo listagents listbash listcodedefinitionnames "
+    "listmcpresources listmcpresourcestool listpowershell lsp memory monitor openbrowser opensimplebrowser "
+    "planenter planexit problems readlints readmcpresource readmcpresourcetool reapply reportfindings "
+    "reportintent resumeagent runnotebookcell runnotebooks runtasks runtests savememory schedulewakeup "
+    "searchresults sendfeedback sendinput sendmessage storememory switchmode terminallastcommand "
+    "terminalselection testfailure think toolsearch usemcptool vscode vscodeapi waitformcpservers workflow "
+    "writebash writepowershell writestdin"
 )
 # Copilot's tool groups look like its MCP servers (`search/codebase`, `github/create_issue`).
 _COPILOT_GROUPS: Final = "agent edit execute notebook read runcommands search todo vscode web"

@@ -12,12 +12,13 @@ from kitbag.messages import Part, Text
 from kitbag.models.offline_requests import Collect
 from kitbag.models.offline_run import refusals
 from kitbag.models.offline_skills import wanted_words
-from kitbag.models.offline_talk import WORK_LINE, Hit, Talk, code, hits_in, is_setup, literal, number_of
+from kitbag.models.offline_talk import WORK_LINE, Hit, Step, Talk, code, hits_in, is_setup, literal, number_of
 
 MARK: Final = "<!-- Lines found by words, written by Kitbag; the same request writes this file anew. -->"
 _SAME: Final = "has exactly this content already"
 _MOST_LINES: Final = 2_000
 _LONGEST_LINE: Final = 200
+_MOST_TOLD: Final = 20
 
 
 def next_in_collecting(wish: Collect, talk: Talk) -> list[Part]:
@@ -42,16 +43,23 @@ def next_in_collecting(wish: Collect, talk: Talk) -> list[Part]:
         if problem:
             return [_answer(f"Nothing was written: {problem}")]
         return [talk.call("Write", file_path=wish.file, content=page(wish, words, hits, notes))]
-    if written[-1].is_error:
-        told = refusals(written) or written[-1].problem
-        return [_answer(f"{wish.file} was not written. It would have {_amount(hits)}.", told)]
+    return [_told(wish, words, written[-1], hits, notes)]
+
+
+def _told(wish: Collect, words: tuple[str, ...], written: Step, hits: list[Hit], notes: list[str]) -> Text:
+    if written.is_error:
+        told = refusals([written]) or written.problem
+        return _answer(f"{wish.file} was not written. It would have {_amount(hits)}.", told)
     rows = [f"- {path}: {number_of(count, 'line')}" for path, count in _by_file(hits).items()]
-    more = [f"- and {number_of(len(rows) - 20, 'more file')}"] if len(rows) > 20 else []
-    missing_lines = f"Not all: {'; '.join(notes)}." if notes else ""
-    told = f"Wrote {wish.file}: {_amount(hits)} with {_in_words(words)}."
-    if _SAME in written[-1].text:
-        told = f"{wish.file} was up to date: {_amount(hits)} with {_in_words(words)}."
-    return [_answer(told, "\n".join([*rows[:20], *more]), missing_lines, "`kitbag undo` takes it back.")]
+    more = [f"- and {number_of(len(rows) - _MOST_TOLD, 'more file')}"] if len(rows) > _MOST_TOLD else []
+    is_new = _SAME not in written.text
+    what = f"Wrote {wish.file}" if is_new else f"{wish.file} is up to date"
+    return _answer(
+        f"{what}: {_amount(hits)} with {_in_words(words)}.",
+        "\n".join([*rows[:_MOST_TOLD], *more]),
+        f"Not all: {'; '.join(notes)}." if notes else "",
+        "`kitbag undo` takes it back." if is_new else "",
+    )
 
 
 def _answer(*pieces: str) -> Text:

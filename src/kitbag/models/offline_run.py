@@ -74,5 +74,9 @@ def _what_would_allow(step: Step) -> str:
     if step.call.name != "Bash":
         return "`--permission-mode acceptEdits` allows changes to the files of the workspace."
     command = str(step.call.arguments.get("command", ""))
-    rule = f"Bash({command})" if "\n" not in command else "Bash(...)"
-    return f"A rule in your own settings allows it: permissions.allow = [{rule!r}]. `kitbag permissions test` explains."
+    if not command.isprintable() or "'" in command:
+        return "`kitbag permissions test` explains what would become of a command, and why."
+    return (
+        f"To allow it, add 'Bash({command})' to permissions.allow in your own settings (`kitbag config where`);"
+        f" `kitbag permissions test '{command}'` explains the decision."
+    )

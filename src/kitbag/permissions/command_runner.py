@@ -26,7 +26,7 @@ GRACE: Final = 0.5
 _CHUNK = 1 << 18
 _POLL = 0.05
 _DRAIN_BYTES = 1 << 20
-_SEQUENCE = re.compile(
+SEQUENCE: Final = re.compile(
     "\x1b(?:\\[[0-?]*[ -/]*[@-~]|[\\]PX^_][^\x07\x1b\n]{0,4096}(?:\x07|\x1b\\\\)|[ -/]*[0-~])|\x9b[0-?]*[ -/]*[@-~]"
 )
 _OVERSTRUCK = re.compile("[^\n]\x08")
@@ -261,6 +261,6 @@ def clean_output(text: str) -> str:
     """Text as a terminal would leave it: no sequences, no control characters, LF, no line breaks at its end."""
     if not text.isprintable():
         text = text.replace("\r\n", "\n")
-        text = _SEQUENCE.sub("", text)
+        text = SEQUENCE.sub("", text)
         text = _CONTROL.sub("", _OVERSTRUCK.sub("", text).replace("\r", "\n"))
     return text.rstrip("\n")

@@ -59,6 +59,7 @@ from kitbag.tools.toolset import Toolset
 if TYPE_CHECKING:
     from kitbag.library.skills import Skill
     from kitbag.packing.substitutions import Given as Values
+    from kitbag.runtime.subagent import Inherited
     from kitbag.tools.delegation import Delegation
 
 __all__ = ["Agent", "Options", "newest_session"]
@@ -184,13 +185,30 @@ class Agent:
             seen=SeenFiles(),
         )
 
+    def inherited(self) -> "Inherited":
+        """What an agent gets that this one starts."""
+        from kitbag.runtime.subagent import Inherited
+
+        return Inherited(
+            self.ground,
+            self.journal,
+            self.sources,
+            self.approvals,
+            self.given_permissions,
+            self.permissions.mode,
+            self.options,
+            self.chosen,
+            self.provider,
+            self._patience,
+        )
+
     def _make_delegation(self) -> "Delegation | None":
         """Other agents, where there are any."""
         if not self.ground.library.visible_agents():
             return None
         from kitbag.runtime.delegation import Delegated
 
-        return Delegated(self, self.session.id)
+        return Delegated(self.inherited, self.session.id)
 
     def _prepare_of(self, given: Given) -> Prepare:
         """How a skill's text is made ready; what that takes is imported with the first skill that is loaded."""

@@ -11,6 +11,7 @@ from kitbag.agent.session import new_id, resume
 from kitbag.errors import InvalidError, KitbagError
 from kitbag.library.agents import Agent as AgentFile
 from kitbag.permissions.decide import child_mode
+from kitbag.runtime.options import Options
 from kitbag.runtime.subagent import Inherited
 from kitbag.runtime.task_runner import GRACE, TaskRunner
 from kitbag.tasks.board import Board
@@ -39,9 +40,15 @@ class Delegated:
     """For one agent. `parent` and `depth` are those of its task; empty and 0 for the one a person talks to."""
 
     def __init__(
-        self, agent: "Agent", root: str, parent: str = "", depth: int = 0, shared: Shared | None = None
+        self,
+        inherited: Callable[[], Inherited],
+        root: str,
+        parent: str = "",
+        depth: int = 0,
+        shared: Shared | None = None,
     ) -> None:
-        self._agent = agent
+        """`inherited`: what its agents get from it, at the moment when they start."""
+        self._inherited = inherited
         self._root = root
         self._parent = parent
         self._depth = depth
@@ -51,7 +58,7 @@ class Delegated:
     def shared(self) -> Shared:
         """Made when it is first needed: most runs start no agent."""
         if self._shared is None:
-            self._shared = Shared(Board(self._agent.journal))
+            self._shared = Shared(Board(self._inherited().journal))
         return self._shared
 
     @property
@@ -62,11 +69,11 @@ class Delegated:
 
     def facts(self, agent: str, resume: str) -> tuple[tuple[str, str], ...]:
         definition = self._usable(agent)
-        mode = child_mode(self._agent.permissions.mode, definition.permission_mode)
+        mode = child_mode(self._inherited().mode, definition.permission_mode)
         return (("mode", mode), ("tools", _tools_of(definition)), ("from", definition.path))
 
     def _usable(self, name: str) -> AgentFile:
-        library = self._agent.ground.library
+        library = self._inherited().ground.library
         definition = library.find_agent(name)
         if not library.judge(definition, library.view("agents")).model:
             raise InvalidError(f"the agent {definition.full_name} is not one that you may start", "choose another")
@@ -100,18 +107,18 @@ class Delegated:
         return await self._in_front(task, wish, "", progress)
 
     def _wish(self, errand: Errand, definition: AgentFile) -> Wish:
-        agent = self._agent
+        inherited = self._inherited()
         return Wish(
             definition.full_name,
             errand.prompt,
             errand.description,
             errand.model,
-            agent.chosen.again,
-            agent.permissions.mode,
+            inherited.chosen.again,
+            inherited.mode,
             errand.max_turns,
             pack=errand.pack,
-            directory=agent.ground.places.cwd,
-            options=options_for_worker(agent),
+            directory=inherited.ground.places.cwd,
+            options=options_for_worker(inherited.options),
         )
 
     async def _resume(self, errand: Errand, wish: Wish, background: bool, progress: Callable[[str], None]) -> Report:
@@ -135,28 +142,14 @@ class Delegated:
             if not await self.board.claim(task, again=bool(request)):
                 raise InvalidError(f"task {task.id} was begun by somebody else", "look at it with TaskOutput")
             task = self.board.find(task.id)
-            runner = TaskRunner(self.board, task, self.inherited(), self.shared.signals, self._for_child, progress)
+            runner = TaskRunner(self.board, task, self._inherited(), self.shared.signals, self._for_child, progress)
             await runner.run(wish, request)
         return self._report(self.board.find(task.id))
-
-    def inherited(self) -> Inherited:
-        agent = self._agent
-        return Inherited(
-            agent.ground,
-            agent.journal,
-            agent.sources,
-            agent.approvals,
-            agent.given_permissions,
-            agent.permissions.mode,
-            agent.options,
-            agent.chosen,
-            agent.provider,
-        )
 
     def _for_child(self, agent: "Agent", task: Task) -> Delegation | None:
         if task.depth >= DEEPEST:
             return None
-        return Delegated(agent, self._root, task.id, task.depth, self.shared)
+        return Delegated(agent.inherited, self._root, task.id, task.depth, self.shared)
 
     async def start_command(self, command: str, description: str, directory: str, seconds: float) -> Report:
         raise InvalidError("background commands need a worker, and none is there", "run it in front")
@@ -164,7 +157,7 @@ class Delegated:
     async def _hand_to_worker(self) -> None:
         from kitbag.runtime.worker import ensure_worker
 
-        await asyncio.to_thread(ensure_worker, self._agent.ground.places.kitbag_home)
+        await asyncio.to_thread(ensure_worker, self._inherited().ground.places.kitbag_home)
 
     # Looking
 
@@ -232,9 +225,8 @@ def report_of(board: Board, task: Task) -> Report:
     )
 
 
-def options_for_worker(agent: "Agent") -> dict[str, Any]:
+def options_for_worker(options: Options) -> dict[str, Any]:
     """What the person said, as far as it counts for agents."""
-    options = agent.options
     return {
         "team": options.team,
         "persona": options.persona,

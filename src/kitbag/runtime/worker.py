@@ -12,24 +12,19 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from kitbag.agent.session import PREFIX
-from kitbag.errors import InvalidError, KitbagError
-from kitbag.library.scopes import find_places
+from kitbag.errors import KitbagError
+from kitbag.events import Notice
 from kitbag.permissions.approval_queue import ApprovalQueue, QueueApprover
 from kitbag.permissions.approvals import Answer, Approvals, Question
-from kitbag.permissions.rule_files import Given
 from kitbag.runtime.delegation import DEEPEST, Delegated, Shared
-from kitbag.runtime.ground import lay_ground
-from kitbag.runtime.model_choice import Wishes, choose_model
-from kitbag.runtime.options import Options
-from kitbag.runtime.person_permissions import person_permissions
 from kitbag.runtime.sources import key_values, model_sources
+from kitbag.runtime.stand_in import lay_inherited, read_options
 from kitbag.runtime.subagent import Inherited, asked_by
 from kitbag.runtime.task_runner import TaskRunner
-from kitbag.runtime.tools import every_tool
 from kitbag.settings import load_settings
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
@@ -208,7 +203,11 @@ class Worker:
 
     def _for_child(self, task: Task) -> "Callable[[Agent, Task], Delegation | None]":
         def made(agent: "Agent", _: Task) -> "Delegation | None":
-            return Delegated(agent, task.root, task.id, task.depth, self._shared) if task.depth < DEEPEST else None
+            return (
+                Delegated(agent.inherited, task.root, task.id, task.depth, self._shared)
+                if task.depth < DEEPEST
+                else None
+            )
 
         return made
 
@@ -220,37 +219,13 @@ class Worker:
         return self._grounds[key]
 
     def _lay(self, wish: Wish) -> Inherited:
-        if not os.path.isdir(wish.directory):
-            raise InvalidError(f"{wish.directory} is not there any more", "begin it again elsewhere")
-        options = _options(wish.options)
-        places = find_places(wish.directory)
-        given = Given("", options.only_tools, options.ask, options.no_tools)
-        ground = lay_ground(
-            places,
-            given=given,
-            trust_workspace=options.trust_workspace,
-            extra=options.extra,
-            team=options.team,
-            persona=options.persona,
-        )
-        permissions, _ = person_permissions(ground, options, [tool.name for tool in every_tool()])
-        sources, _ = model_sources(load_settings(places.kitbag_home, ()))
-        chosen, provider = choose_model(sources, Wishes(wish.parent_model), lambda notice: self._log(notice.text))
         mode: Any = wish.parent_mode
-        return Inherited(ground, self._journal, sources, Approvals(None), permissions, mode, options, chosen, provider)
+        return lay_inherited(
+            wish.directory, read_options(wish.options), wish.parent_model, mode, self._journal, self._note
+        )
 
-
-def _options(given: Mapping[str, Any]) -> Options:
-    return Options(
-        team=str(given.get("team", "")),
-        persona=str(given.get("persona", "")),
-        only_tools=tuple(given.get("only_tools", ())),
-        no_tools=tuple(given.get("no_tools", ())),
-        ask=tuple(given.get("ask", ())),
-        trust_workspace=bool(given.get("trust_workspace")),
-        extra=tuple(given.get("extra", ())),
-        effort=str(given.get("effort", "")),
-    )
+    def _note(self, notice: Notice) -> None:
+        self._log(notice.text)
 
 
 def run_worker(

@@ -49,7 +49,8 @@ def diff(before: str | None, after: str, path: str) -> Diff:
     added = sum(block.new_end - block.new_start for block in blocks)
     removed = sum(block.end - block.start for block in blocks)
     first = old.count("\n", 0, start)
-    rows = _Rows(returns_are_seen=("\r\n" in old) != ("\r\n" in after) and before is not None)
+    returns = [any(line.endswith("\r\n") for line in side) for side in (lines, new_lines)]
+    rows = _Rows(returns_are_seen=before is not None and returns[0] != returns[1])
     rows.add(f"--- {path if before is not None else '/dev/null'}")
     rows.add(f"+++ {path}")
     for group in _groups(blocks):

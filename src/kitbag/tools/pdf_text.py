@@ -50,7 +50,7 @@ def page_ranges(text: str) -> Ranges:
             raise PagesError(f"`{part.strip()}` is no page and no range of pages")
         first = int(one[1])
         last = first if one[2] is None else int(one[2] or 0)
-        if not first or last == 0 and one[2] not in (None, ""):
+        if not first or (one[2] and not last):
             raise PagesError("pages are counted from 1")
         if last and last < first:
             raise PagesError(f"`{part.strip()}` runs backwards")

@@ -38,7 +38,7 @@ def replace(text: str, old: str, new: str, *, every: bool, longest: int) -> Repl
         if found is not None or "\r\n" not in old:
             return found
         old, new = old.replace("\r\n", "\n"), new.replace("\r\n", "\n")
-    if "\r" not in old and "\r\n" in text and ("\n" in old or "\n" in new):
+    if "\r" not in old and ("\n" in old or "\n" in new) and "\r\n" in text:
         if text.count("\r\n") < text.count("\n"):
             return _in_mixed(text, old, new, every, longest)
         old, new = old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
@@ -51,7 +51,10 @@ def _plainly(text: str, old: str, new: str, every: bool, longest: int) -> Replac
         return None
     if not every and text.find(old, at + 1) >= 0:  # also where they overlap: either could be meant
         return Several(max(2, text.count(old)), _lines(text, old))
-    count = text.count(old) if every else 1
+    if not every:
+        made = f"{text[:at]}{new}{text[at + len(old) :]}"
+        return Replaced(made, 1, ((at, at + len(new)),)) if len(made) <= longest else TooLong(len(made))
+    count = text.count(old)
     length = len(text) + count * (len(new) - len(old))
     if length > longest:
         return TooLong(length)

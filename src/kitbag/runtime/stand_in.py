@@ -1,0 +1,71 @@
+"""What an agent inherits where no other agent is there to inherit from: in the worker, and for `kitbag agents run`.
+
+From a directory and what the person said, by the rules, trust and files as they are now.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kitbag.errors import InvalidError
+from kitbag.events import Notice
+from kitbag.library.modes import Mode
+from kitbag.library.scopes import find_places
+from kitbag.permissions.approvals import Approvals, Approver
+from kitbag.permissions.rule_files import Given
+from kitbag.runtime.ground import lay_ground
+from kitbag.runtime.model_choice import Wishes, choose_model
+from kitbag.runtime.options import Options
+from kitbag.runtime.person_permissions import person_permissions
+from kitbag.runtime.sources import model_sources
+from kitbag.runtime.subagent import Inherited
+from kitbag.runtime.tools import every_tool
+from kitbag.settings import load_settings
+from kitbag.store.journal import Journal
+
+
+def lay_inherited(
+    directory: str,
+    options: Options,
+    model: str,
+    mode: Mode | None,
+    journal: Journal,
+    note: Callable[[Notice], None],
+    approver: Approver | None = None,
+) -> Inherited:
+    """`mode`: of whoever starts the agent; None: the person's own."""
+    if not os.path.isdir(directory):
+        raise InvalidError(f"{directory} is not there any more", "begin it again elsewhere")
+    places = find_places(directory)
+    ground = lay_ground(
+        places,
+        given=Given(options.mode, options.only_tools, options.ask, options.no_tools),
+        trust_workspace=options.trust_workspace,
+        extra=options.extra,
+        team=options.team,
+        persona=options.persona,
+    )
+    permissions, notices = person_permissions(ground, options, [tool.name for tool in every_tool()])
+    sources, problems = model_sources(load_settings(places.kitbag_home, ()))
+    notices += [Notice(found.severity, f"{found.place}: {found.problem}", found.fix) for found in problems]
+    for notice in notices:
+        note(notice)
+    chosen, provider = choose_model(sources, Wishes(model), note)
+    approvals = Approvals(approver, ground.library.settings.user_file)
+    return Inherited(
+        ground, journal, sources, approvals, permissions, mode or permissions.mode, options, chosen, provider
+    )
+
+
+def read_options(given: Mapping[str, Any]) -> Options:
+    """Of what was written down for a worker."""
+    return Options(
+        team=str(given.get("team", "")),
+        persona=str(given.get("persona", "")),
+        only_tools=tuple(given.get("only_tools", ())),
+        no_tools=tuple(given.get("no_tools", ())),
+        ask=tuple(given.get("ask", ())),
+        trust_workspace=bool(given.get("trust_workspace")),
+        extra=tuple(given.get("extra", ())),
+        effort=str(given.get("effort", "")),
+    )

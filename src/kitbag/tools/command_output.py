@@ -1,0 +1,147 @@
+"""What a command prints, as a model and a person are to see it: its beginning and its end, however much there is.
+
+Used by Bash and by whatever runs commands in the background. Bytes come in as they are printed; what comes out is plain
+text of a bounded length, which says what is missing in it.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+from kitbag.permissions.command_runner import SEQUENCE, clean_output
+from kitbag.text.hidden import reveal_hidden
+from kitbag.tools.places import number_of
+
+MOST_CHARACTERS: Final = 30_000
+HEAD_CHARACTERS: Final = 10_000
+"""Of a long output the end is worth more: there a test run says what failed."""
+_HEAD_BYTES = 1 << 16
+_TAIL_BYTES = 1 << 18
+_LINE_BYTES = 1 << 12
+_LONGEST_LINE = 200
+"""Of the last line, for whoever watches."""
+_SHOWN_OF_BINARY = 500
+_LINE_END = re.compile(r"\r+\n")
+_UNREADABLE = "\ufffd"
+
+
+class Shown(NamedTuple):
+    text: str
+    lines: int
+    """How many it printed."""
+    cut: str
+    """What is missing in the text, in words."""
+    remarks: tuple[str, ...]
+
+
+class Output:
+    """Written by one thread."""
+
+    __slots__ = ("_head", "_newlines", "_tail", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._newlines = 0
+
+    def take(self, chunk: bytes) -> None:
+        self.size += len(chunk)
+        self._newlines += chunk.count(b"\n")
+        room = _HEAD_BYTES - len(self._head)
+        if room > 0:
+            self._head += chunk[:room]
+            chunk = chunk[room:]
+        self._tail += chunk
+        if len(self._tail) > 2 * _TAIL_BYTES:
+            del self._tail[:-_TAIL_BYTES]
+
+    def last_line(self) -> str:
+        """What stands last on the screen."""
+        end = bytes((self._tail or self._head)[-_LINE_BYTES:])
+        lines = _tidy(end)[0].split("\n")
+        return next((line.strip()[-_LONGEST_LINE:] for line in reversed(lines) if line.strip()), "")
+
+    def shown(self, without: str = "") -> Shown:
+        """`without` is ours and not the command's: where it stands in the text, it is taken out."""
+        if self.size == len(self._head) + len(self._tail):
+            text, overwritten = _tidy(bytes(self._head + self._tail))
+            head = tail = text
+        else:
+            head, above = _tidy(_to_a_line_end(bytes(self._head)))
+            tail, below = _tidy(_from_a_line_start(bytes(self._tail[-_TAIL_BYTES:])))
+            text, overwritten = f"{head}\n{tail}", above + below
+        if without:
+            text, head, tail = (part.replace(without, "") for part in (text, head, tail))
+        if text.count(_UNREADABLE) * 5 > len(text) > _SHOWN_OF_BINARY:
+            cut = f"the output is not text: {amount(self.size)}, of which the start is shown"
+            return Shown(text[:_SHOWN_OF_BINARY], self._lines(text), cut, (f"[{_sentence(cut)}]",))
+        remarks = (_about_overwritten(overwritten),) if overwritten else ()
+        whole = head is tail or head == tail
+        if whole and len(text) <= MOST_CHARACTERS:
+            return Shown(text, self._lines(text), "", remarks)
+        return self._without_the_middle(head, tail, remarks)
+
+    def _lines(self, text: str) -> int:
+        """By what was printed; a line that is not ended is one too."""
+        if not text and not self._newlines:
+            return 0
+        ends = (self._tail or self._head)[-1:] == b"\n"
+        return self._newlines + (not ends)
+
+    def _without_the_middle(self, head: str, tail: str, remarks: tuple[str, ...]) -> Shown:
+        first = head[:HEAD_CHARACTERS]
+        at = first.rfind("\n", HEAD_CHARACTERS // 2)
+        first = first[:at] if at > 0 and len(head) > len(first) else first
+        last = tail[-(MOST_CHARACTERS - HEAD_CHARACTERS) :]
+        at = last.find("\n", 0, len(last) // 2)
+        last = last[at + 1 :] if at >= 0 and len(tail) > len(last) else last
+        every = self._lines(head)
+        lines = every - first.count("\n") - last.count("\n") - 2
+        size = amount(max(1, self.size - len(first.encode()) - len(last.encode())))
+        what = f"{number_of(lines, 'line')} ({size})" if lines > 0 else size
+        mark = f"[... {what} left out here ...]"
+        return Shown(f"{first}\n\n{mark}\n\n{last}", every, f"{what} in the middle of the output", (*remarks, _HOW))
+
+
+_HOW = "[To see what was left out, run it again with grep, head or tail behind it, or send the output to a file.]"
+
+
+def amount(size: int) -> str:
+    """`512 bytes`, `1.5 MB`."""
+    from kitbag.tools.read import amount as written
+
+    return written(size)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _about_overwritten(count: int) -> str:
+    what = "1 line that was overwritten" if count == 1 else f"{count:,} lines that were overwritten"
+    return f"[Not shown: {what}, as by a progress bar. `| tr '\\r' '\\n'` shows them.]"
+
+
+def _to_a_line_end(data: bytes) -> bytes:
+    at = data.rfind(b"\n", len(data) - _LINE_BYTES)
+    return data[: at + 1] if at >= 0 else data
+
+
+def _from_a_line_start(data: bytes) -> bytes:
+    at = data.find(b"\n", 0, _LINE_BYTES)
+    return data[at + 1 :] if at >= 0 else data.lstrip(bytes(range(0x80, 0xC0)))
+
+
+def _tidy(data: bytes) -> tuple[str, int]:
+    """As a terminal would leave it, and how many lines were overwritten on the way."""
+    text = data.decode("utf-8", "replace")
+    overwritten = 0
+    if "\r" in text:
+        text = SEQUENCE.sub("", _LINE_END.sub("\n", text))
+        lines: list[str] = []
+        for line in text.split("\n"):
+            states = [state for state in line.split("\r") if state.strip()] if "\r" in line else [line]
+            overwritten += max(0, len(states) - 1)
+            lines.append(states[-1] if states else "")
+        text = "\n".join(lines)
+    return reveal_hidden(clean_output(text)), overwritten

@@ -1,0 +1,76 @@
+"""What the exit status of a command says: a failure, a signal, or an answer that only looks like a failure.
+
+Used by Bash. `grep` that finds nothing ends with 1, and so does a test run that fails: which of the two it was is told
+by the command that the status must have come from.
+"""
+
+import re
+import signal
+from typing import Final
+
+from kitbag.permissions.shell_commands import Command
+from kitbag.permissions.shell_scan import scan
+from kitbag.permissions.shell_words import read_word
+
+_NOTHING_MATCHED, _DIFFERENT, _FALSE = "nothing matched", "they differ", "the condition is false"
+_ANSWERS: Final = {
+    **dict.fromkeys(("grep", "egrep", "fgrep", "zgrep", "rg", "ag", "ack", "git grep"), _NOTHING_MATCHED),
+    **dict.fromkeys(("diff", "cmp", "git diff"), _DIFFERENT),
+    **dict.fromkeys(("test", "[", "[["), _FALSE),
+    **dict.fromkeys(("which", "command -v", "pgrep"), "there is none"),
+}
+"""What 1 means where it is no failure."""
+_HARMLESS = frozenset(("cd", "pushd", "echo", "printf", "true", ":", "pwd"))
+"""Before `&&`: what tells by its output when it fails."""
+_ENDS_EARLY = re.compile(r"\bpipefail\b|\berrexit\b|\bset\s+-\w*e|\btrap\b")
+_MOST_CHARACTERS = 10_000
+
+
+def exit_code(status: int) -> str:
+    """`Exit code 2`, `Exit code 137 (SIGKILL)`; the status as Popen tells it, or as a shell does."""
+    code = status if status >= 0 else 128 - status
+    name = ""
+    if code > 128:
+        try:
+            name = f" ({signal.Signals(code - 128).name})"
+        except ValueError:
+            name = ""
+    return f"Exit code {code}{name}"
+
+
+def answer_of(command: str, status: int) -> str:
+    """What a status says that is an answer and no failure; empty when it is a failure, or may be one."""
+    if status != 1 or len(command) > _MOST_CHARACTERS or _ENDS_EARLY.search(command):
+        return ""
+    found = scan(command)
+    top = [one for one in found.commands if one.frame.number == 0]
+    if found.unsure or found.has_functions or not top or top[-1].frame.compound or top[-1].frame.subshell:
+        return ""
+    if any(one.frame.subshell and one.start > top[-1].end for one in found.commands):
+        return ""  # `grep x; (make)`: the status is that of what comes after
+    *before, last = top
+    meaning = _ANSWERS.get(_name(command, last), "")
+    while meaning and before and last.connector in ("&&", "|", "|&"):
+        piped = last.connector != "&&"
+        last = before.pop()
+        if not piped and _name(command, last) not in _HARMLESS:
+            return ""
+    return meaning
+
+
+def leaves_work_behind(command: str) -> bool:
+    """Whether it starts something with `&` and does not wait for it."""
+    if "&" not in command or len(command) > _MOST_CHARACTERS:
+        return False
+    commands = scan(command).commands
+    return any(one.after == "&" for one in commands) and not any(_name(command, one) == "wait" for one in commands)
+
+
+def _name(text: str, command: Command) -> str:
+    words = [read_word(text[start:end]).value or "" for start, end in command.words]
+    if not words:
+        return ""
+    name = words[0].rpartition("/")[2]
+    if name == "git":
+        return next((f"git {word}" for word in words[1:] if not word.startswith("-") and "/" not in word), name)
+    return " ".join(words[:2]) if name == "command" else name
