@@ -18,8 +18,15 @@ git -c user.name=Tour -c user.email=tour@example.com commit -q -m 'SHOP-1: the s
 
 show() {
     if [ -t 1 ]; then printf '\n\033[1;36m$'; else printf '\n$'; fi
+    column=1
     for word in "$@"; do
-        case $word in *[\ \`\"\(]*) printf " '%s'" "$word" ;; *) printf ' %s' "$word" ;; esac
+        case $word in *[\ \`\"\(]*) word="'$word'" ;; esac
+        if [ $((column + ${#word})) -gt 76 ]; then
+            printf ' \\\n   '
+            column=3
+        fi
+        printf ' %s' "$word"
+        column=$((column + ${#word} + 1))
     done
     if [ -t 1 ]; then printf '\033[0m\n'; else printf '\n'; fi
 }

@@ -18,7 +18,7 @@ STATES: tuple[State, ...] = ("on", "name-only", "user-only", "off")
 class Setting(NamedTuple):
     key: str
     kind: str
-    """text, count, percent, budget, rules, paths, or the allowed words separated by `|`."""
+    """text, count, percent, budget, rules, paths, places, or the allowed words separated by `|`."""
     default: Any
     project_may_set: bool
     meaning: str
@@ -63,6 +63,16 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("permissions.deny", "rules", [], True, "what is never done; a project's counts once it is trusted"),
     Setting("sandbox.network", "off|on", "off", False, "whether every command in the sandbox may reach the network"),
     Setting("sandbox.writable", "paths", [], False, "folders outside the workspace that may be written, as `~/out`"),
+    Setting("fetch.private", "places", [], False, "what WebFetch may reach inside your network, as `localhost:8000`"),
+    Setting(
+        "search.backend",
+        "auto|searxng|brave|tavily|duckduckgo",
+        "auto",
+        False,
+        "who searches the web; auto: a SearXNG at `search.url`, else the one whose key the environment has "
+        "(BRAVE_API_KEY, TAVILY_API_KEY), else DuckDuckGo, which needs none",
+    ),
+    Setting("search.url", "text", "", False, "where that is: your SearXNG, or another address of the chosen one"),
 )
 PERMISSIONS = ("permissions.mode", "permissions.allow", "permissions.ask", "permissions.deny")
 """What permissions are loaded from, file by file (permissions/rule_files)."""
@@ -73,6 +83,12 @@ TABLES = ("providers", "models")
 """`[providers.NAME]` and `[models."provider/model"]`: only the user's own count (runtime/sources)."""
 VALUES = "vars"
 """`vars.NAME` is the value of `{{NAME}}` in packed text."""
+_LISTS: Final = {
+    "rules": '["Bash(git log:*)", "Read(./docs/**)"]',
+    "paths": '["~/out"]',
+    "places": '["localhost:8000"]',
+}
+"""Kinds that are lists of texts, with an example of each."""
 _MOST_PARTS: Final = 64
 _MOST_BYTES: Final = 1 << 20
 
@@ -236,7 +252,7 @@ def read_toml(text: str) -> dict[str, Any]:
 def check(key: str, value: Any) -> str:
     """What is wrong with a value, or nothing."""
     kind = _BY_KEY[key].kind
-    if kind in ("rules", "paths"):
+    if kind in _LISTS:
         items = cast("list[object]", value) if isinstance(value, list) else [None]
         good = all(isinstance(one, str) or (kind == "rules" and isinstance(one, dict)) for one in items)
         return "" if good else f"`{key}` must be a list of texts"
@@ -269,7 +285,7 @@ def parse(key: str, word: str) -> Any:
         return word
     if key not in _BY_KEY:
         raise UsageError(*_unknown(key))
-    if _BY_KEY[key].kind in ("rules", "paths"):
+    if _BY_KEY[key].kind in _LISTS:
         return _parse_list(key, word)
     value: Any = int(word) if _BY_KEY[key].kind in ("count", "percent") and word.isascii() and word.isdigit() else word
     wrong = check(key, value)
@@ -282,7 +298,7 @@ def _parse_list(key: str, word: str) -> list[Any]:
     """A list is written whole, as TOML, so that setting it never adds to or drops what nobody named."""
     import tomllib
 
-    example = '["~/out"]' if _BY_KEY[key].kind == "paths" else '["Bash(git log:*)", "Read(./docs/**)"]'
+    example = _LISTS[_BY_KEY[key].kind]
     try:
         value: Any = tomllib.loads(f"value = {word}")["value"]
     except tomllib.TOMLDecodeError:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kitbag.messages import Message, Text, ToolCall, ToolResult, user
 from kitbag.models.offline import FIRST_LINE, Offline
-from kitbag.models.offline_skills import best_skill
+from kitbag.models.offline_requests import FORMS
 from kitbag.models.provider import Block, Reply, Request, TextPiece, ToolSpec
 
 CATALOG = """<available-skills>
@@ -71,11 +71,7 @@ def test_every_answer_begins_with_what_it_is() -> None:
     assert "shares a word" in ask(user("?"), tools=(READ,)).message.text
 
 
-def test_a_skill_is_found_in_the_suggestions_too_and_by_its_full_name() -> None:
-    suggested = "<suggested-skills>\nFound:\n- pdf-forms: Fills in PDF forms.\n</suggested-skills>"
-    found = best_skill(Request("", (Block(CATALOG),), ()), f"fill in the pdf forms\n\n{suggested}", {"pdf", "form"})
-    assert found is not None
-    assert found.name == "pdf-forms"
+def test_a_skill_is_found_by_its_full_name() -> None:
     call = ask(user("run shop:deploy now")).message.calls[0]
     assert call.arguments == {"skill": "shop:deploy"}
 
@@ -93,6 +89,21 @@ def test_a_call_that_failed_is_no_source() -> None:
     reply = ask(user("please review my change"), first.message, Message("user", tuple(results)))
     assert "Error: no" not in reply.message.text
     assert reply.message.text.startswith(FIRST_LINE)
+
+
+def test_what_begins_like_a_piece_of_work_and_is_none_is_told_what_would_be_one() -> None:
+    reply = ask(user("Replace apples with pears"), tools=(SKILL,))
+    assert "Nothing was changed or run" in reply.message.text
+    assert all(form in reply.message.text for form in FORMS)
+    assert "Nothing was changed" not in ask(user("Explain pears"), tools=(SKILL,)).message.text
+
+
+def test_what_is_attached_to_a_result_does_not_begin_anew() -> None:
+    talk = [user("Replace `old_name` by `new_name`")]
+    first = ask(*talk)
+    [result, tail] = answered(first, "a.py:1:old_name")[1].parts[0], Text("<library-changes>\nx\n</library-changes>")
+    second = ask(*talk, first.message, Message("user", (result, tail)), tools=(GREP, READ, spec("Edit", "file_path")))
+    assert [call.name for call in second.message.calls] == ["Read"]
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,14 @@ def test_what_begins_like_a_form_is_told_apart_from_a_question(text: str, form: 
 
 @pytest.mark.parametrize(
     "text",
-    ["Find the refund function", "List the skills", "Write a test for refund", "Run away", "Change my mind", "Put it on"],
+    [
+        "Find the refund function",
+        "List the skills",
+        "Write a test for refund",
+        "Run away",
+        "Change my mind",
+        "Put it on",
+    ],
 )
 def test_everyday_requests_are_none_of_this(text: str) -> None:
     assert read_request(text) is None

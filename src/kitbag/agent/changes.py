@@ -37,9 +37,14 @@ _BEFORE = Limits()
 class SessionChanges:
     """One of these for a session that runs. `tell` may be exchanged: whoever watches hears what can't be undone."""
 
-    def __init__(self, session: Session, workspace: Workspace, tell: Tell, limits: Limits = _BEFORE) -> None:
+    def __init__(
+        self, session: Session, workspace: Workspace, tell: Tell, *, record_in: str = "", limits: Limits = _BEFORE
+    ) -> None:
+        """`record_in` is the session whose turn this belongs to, where that is another one: of an agent that an agent
+        started, the one that a person talks to."""
         self.tell = tell
         self._session = session
+        self._stream = PREFIX + (record_in or session.id)
         self._kept = KeptFiles(workspace.kitbag_home)
         self._looks = Looks(workspace, session.id, self._kept, limits)
         self._off = ""
@@ -109,7 +114,7 @@ class SessionChanges:
         made = Body(tuple(changes), call_id, call.name if call is not None else "", interrupted=interrupted)
         journal = self._session.journal
         body = await asyncio.to_thread(to_body, made, journal, self._kept)
-        await journal.write(self._session.stream, CHANGE, body)
+        await journal.write(self._stream, CHANGE, body)
 
     async def _prune(self) -> None:
         if self._pruned:

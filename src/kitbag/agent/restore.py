@@ -206,7 +206,7 @@ def _told(turn: int, done: Sequence[Step], *, redo: bool) -> str:
     words = {"created": "removed", "changed": "restored", "deleted": "brought back"}
     if redo:
         words = {"created": "removed", "changed": "changed again", "deleted": "written again"}
-    files = [step for step in done if (step.target or step.now or State("file")).kind != "folder"]
+    files = [step for step in done if step.kind != "folder"]
     named = [f"{step.path} ({words[step.done]})" for step in files[:_MOST_TOLD]]
     more = f", and {len(files) - _MOST_TOLD} more" if len(files) > _MOST_TOLD else ""
     what = "has done again what it had taken back" if redo else "has taken back what you did"

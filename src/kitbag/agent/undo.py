@@ -10,14 +10,27 @@ import stat
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
-from kitbag.agent.change_records import CHANGE, REDONE, UNDOING, UNDONE, UNKEPT, UNKNOWN, Body, Change, State, from_body
+from kitbag.agent.change_records import (
+    CHANGE,
+    REDONE,
+    UNDOING,
+    UNDONE,
+    UNKEPT,
+    UNKNOWN,
+    Body,
+    Change,
+    Kind,
+    State,
+    from_body,
+)
 from kitbag.agent.look import unkept
-from kitbag.agent.session import PREFIX
+from kitbag.agent.session import PREFIX, Session, is_said
 from kitbag.errors import NotFoundError
 from kitbag.messages import Text, message_from_json
 from kitbag.permissions.beneath import BeneathError, folder_of
 from kitbag.store.journal import Journal
 from kitbag.store.kept_files import KeptFiles, digest_of
+from kitbag.text.hidden import reveal_hidden
 
 Done = Literal["created", "changed", "deleted"]
 _LONGEST_ABOUT = 120
@@ -56,6 +69,11 @@ class Step(NamedTuple):
     """Why it is not restored unless that is forced."""
     possible: bool = True
     """Whether it can be restored at all."""
+
+    @property
+    def kind(self) -> Kind:
+        known = self.target or self.now
+        return known.kind if known is not None else "file"
 
 
 class _Net(NamedTuple):
@@ -153,6 +171,23 @@ def make_plan(changes: Iterable[Change], kept: KeptFiles, later: Mapping[str, in
         if step is not None:
             steps.append(step)
     return steps
+
+
+def told_restored(session: Session) -> str:
+    """For the next message: what the person has undone since the last one, from whatever process."""
+    said = max((seq for seq, message in session.lines() if is_said(message)), default=0)
+    if not said:
+        return ""
+    streams = [(session.stream, 0)]
+    if session.header.forked_from:
+        streams.insert(0, (PREFIX + session.header.forked_from, session.header.forked_at))
+    told = [
+        reveal_hidden(str(record.body.get("told", "")))
+        for stream, until in streams
+        for record in session.journal.read(stream, after=said)
+        if record.kind in (UNDONE, REDONE) and (not until or record.seq <= until)
+    ]
+    return f"{' '.join(told)} Read files again before you change them." if any(told) else ""
 
 
 def changed_later(turns: Sequence[Turn], number: int) -> dict[str, int]:

@@ -16,9 +16,23 @@ from kitbag.text.source import SourceError
 from kitbag.text.tokens import estimate_tokens
 
 
-@click.group()
+class _Group(click.Group):
+    """What runs an agent is imported when one is run."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted([*super().list_commands(ctx), "run"])
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == "run":
+            from kitbag.cli.agent_run import run
+
+            return run
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=_Group)
 def command() -> None:
-    """List, inspect and switch agents."""
+    """List, inspect, run and switch agents."""
 
 
 def agent_json(agent: Agent, verdict: Verdict) -> dict[str, Any]:

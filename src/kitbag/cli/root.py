@@ -11,12 +11,14 @@ F = TypeVar("F", bound=Callable[..., Any])
 # command -> (module, help)
 _COMMANDS = {
     "skills": ("kitbag.cli.skills", "List, inspect, check and switch skills."),
-    "agents": ("kitbag.cli.agents", "List, inspect and switch agents."),
+    "agents": ("kitbag.cli.agents", "List, inspect, run and switch agents."),
     "personas": ("kitbag.cli.personas", "List and inspect personas."),
     "plugins": ("kitbag.cli.plugins", "Install, list, switch and remove plugins."),
     "pack": ("kitbag.cli.pack", "Turn a task into a subagent's context, inside a budget."),
     "sessions": ("kitbag.cli.sessions", "List past conversations, to go on with."),
+    "undo": ("kitbag.cli.undo", "Take back what an agent did to your files."),
     "models": ("kitbag.cli.models", "Which model would be used, and why; what is known about it."),
+    "tasks": ("kitbag.cli.tasks", "Look at, stop and resume what other agents do."),
     "worker": ("kitbag.cli.worker", "Host background work; one is started by itself where it is needed."),
     "context": ("kitbag.cli.context", "What a session's model is shown, piece by piece, and what it costs."),
     "permissions": ("kitbag.cli.permissions", "List the rules, explain a decision, try a command in the sandbox."),

@@ -21,14 +21,12 @@ from kitbag.models.offline_talk import Hit, Talk, fenced, hits_in, is_setup, lis
 from kitbag.models.provider import Piece, Reply, Request, TextPiece
 from kitbag.text.tokens import estimate_tokens
 
-FIRST_LINE: Final = (
-    "No language model is connected: this is what the skills and files say, found by words. To connect one, set"
-    " ANTHROPIC_API_KEY or OPENAI_API_KEY, start Ollama, or give --model."
-)
+FIRST_LINE: Final = "No language model is connected: this was found by words, and not understood."
+_HOW_TO_CONNECT: Final = "To connect one, set ANTHROPIC_API_KEY or OPENAI_API_KEY, or start Ollama."
 _NAME = re.compile(r"[\w./-]{3,}")
 _NAMED_FILE = re.compile(r"(?<![\w/.-])(?:[\w.-]{1,80}/){0,20}[\w-]{1,80}\.[A-Za-z]\w{0,5}(?![\w/])")
 _QUESTION = re.compile(r"(?i)\b(?:what|who|why|how|explain|describe|about)\b")
-_SKILL_LINES, _HITS, _FILES, _READ_LINES = 14, 8, 2, 30
+_SKILL_LINES, _HITS, _FILES, _READ_LINES, _LONGEST_ROW = 14, 8, 2, 16, 100
 
 
 class Offline:
@@ -139,7 +137,7 @@ def _best_files(hits: Iterable[Hit], wanted: set[str]) -> list[tuple[str, int]]:
 
 
 def _answer(talk: Talk, wanted: set[str], unclear: Unclear | None) -> str:
-    pieces = [FIRST_LINE]
+    pieces = [f"{FIRST_LINE}\n{_HOW_TO_CONNECT}"]
     if unclear is not None:
         forms = "\n".join(f"- {form}" for form in FORMS)
         pieces.append(f"Nothing was changed or run: I carry out only these forms, word for word:\n\n{forms}")
@@ -153,12 +151,17 @@ def _answer(talk: Talk, wanted: set[str], unclear: Unclear | None) -> str:
     ]
     hits = sorted(_hits(talk), key=lambda hit: (is_setup(hit.path), -len(words_of(hit.text) & wanted)))
     if hits:
-        rows = "\n".join(f"- {hit.path}:{hit.line}: {hit.text[:160]}" for hit in hits[:_HITS])
+        rows = "\n".join(_row(hit) for hit in hits[:_HITS])
         more = f"\n- and {len(hits) - _HITS} more lines" if len(hits) > _HITS else ""
         pieces.append(f"Lines that share words with the request:\n\n{rows}{more}")
     if len(pieces) == 1 + (unclear is not None):
         pieces.append("Nothing in the skills or files here shares a word with the request.")
     return "\n\n".join(pieces)
+
+
+def _row(hit: Hit) -> str:
+    row = f"- {hit.path}:{hit.line}: {hit.text}"
+    return row if len(row) <= _LONGEST_ROW else f"{row[:_LONGEST_ROW]} ..."
 
 
 def _about_skill(name: str, block: str, wanted: set[str]) -> str:
@@ -179,4 +182,4 @@ def _extract(messages: Iterable[Message]) -> str:
     rows: list[str] = []
     for message in messages:
         rows += [row for row in message.text.splitlines() if row.strip()]
-    return "\n".join([FIRST_LINE, "", *rows[:40]])
+    return "\n".join([FIRST_LINE, _HOW_TO_CONNECT, "", *rows[:40]])

@@ -12,6 +12,8 @@ from kitbag.models.offline_skills import ToldCommand, skill_call, told_test_comm
 from kitbag.models.offline_talk import WORK_LINE, Step, Talk, code, fenced
 
 _LAST_LINES: Final = 25
+_NOT_RUN: Final = "Error: "
+"""Begins what the tool says about itself; what a command says begins with its exit code."""
 _NO_BASH: Final = "Bash is not among the tools of this run: the mode, an agent or --allowed-tools leaves it out."
 _NO_COMMAND: Final = (
     "No test command is told: neither a loaded skill nor README.md has a fenced block of one line below words such as"
@@ -52,6 +54,8 @@ def about_run(talk: Talk, told: ToldCommand | None, asked: bool) -> str:
     of = f", the test command of {told.source}," if told is not None and told.command == command else ""
     if run.is_refused:
         return f"{code(command)}{of} was not run.\n\n{refusals(runs)}"
+    if run.text.startswith(_NOT_RUN):
+        return f"{code(command)}{of} was not run: {run.problem}"
     how = "failed" if run.is_error else ("passed" if of else "ended well")
     rows = run.text.rstrip().splitlines()
     cut = f" (the last {_LAST_LINES} of {len(rows):,} lines)" if len(rows) > _LAST_LINES else ""

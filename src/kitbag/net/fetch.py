@@ -98,7 +98,7 @@ async def call(
     limits: Limits = _DEFAULT_LIMITS,
     route: "Route | None" = None,
 ) -> Fetched:
-    """A POST if there is a body, else a GET. What is sent may be secret, so no redirect is followed. Like `fetch` else."""
+    """A POST if there is a body, else a GET. What is sent may be secret, so no redirect is followed."""
     from kitbag.net.exchange import Sent
 
     limits = limits._replace(redirects=0)

@@ -172,9 +172,7 @@ def _has_exited(pid: int, exited: int | None, seconds: float) -> bool:
     return True
 
 
-def _follow(
-    pid: int, pipe: int, exited: int | None, output: "_Output", command: Command, tick: Tick | None
-) -> Stopped:
+def _follow(pid: int, pipe: int, exited: int | None, output: "_Output", command: Command, tick: Tick | None) -> Stopped:
     """Until it exits, or why it has to be stopped."""
     start = time.monotonic()
     deadline, next_tick = start + command.seconds, start + 1.0

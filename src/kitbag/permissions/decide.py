@@ -12,6 +12,7 @@ from typing import Final, cast
 from kitbag.library.modes import Mode
 from kitbag.library.tool_names import ToolAccess
 from kitbag.permissions.decide_other import decide_other
+from kitbag.permissions.found_files import FoundFiles
 from kitbag.permissions.model import Judgement, Part, Protection, Workspace, strictest
 from kitbag.permissions.narrowing import limits_of
 from kitbag.permissions.policy import Policy, Verdict, by_rule, without_questions
@@ -110,6 +111,10 @@ class Permissions:
         if deciding is not None:
             return deciding(self._policy, tool, arguments, start)
         return _judgement(self._policy, [decide_other(self._policy, tool, arguments, self._read_only_agents)])
+
+    def found_files(self, start: str) -> FoundFiles:
+        """For what a search found below a folder: says at once which of many files Read may surely read."""
+        return FoundFiles(self._policy, start, usable=self._missing("Read") is None)
 
     def _missing(self, tool: str) -> Part | None:
         """Why the agent does not have the tool at all. Names are compared exactly: `write` is not `Write`."""

@@ -120,6 +120,8 @@ def _settled(policy: Policy, verdicts: list[Verdict], found: Analysis) -> Judgem
     decisive = strictest(parts)
     if decisive.effect == "deny":
         return Judgement("deny", decisive.reason, parts, "read-only", False)
+    if decisive.effect == "ask" and not policy.protection.holds(sandbox):
+        sandbox, network = "none", True  # whoever says yes has to know that nothing will hold it
     return Judgement(decisive.effect, decisive.reason, parts, sandbox, network)
 
 
@@ -127,20 +129,20 @@ def _sandbox(policy: Policy, verdicts: Iterable[Verdict], found: Analysis) -> tu
     """What it would run in. Only what a person allows, by a rule or by an answer, may run without."""
     if policy.mode == "plan":
         return "read-only", False
-    only_reads = _only_reads(found)
+    reads = only_reads(found)
     by_a_person = any(one.part.effect == "ask" or one.by == "rule" for one in verdicts)
-    if not by_a_person and only_reads and policy.mode != "autonomous":
+    if not by_a_person and reads and policy.mode != "autonomous":
         return "read-only", False
     network = policy.network or (by_a_person and any(simple.network for simple in found.parts))
     if not by_a_person or policy.mode == "autonomous" or policy.protection.holds("workspace"):
         return "workspace", network
     automatic = any(one.part.effect == "allow" and one.by in ("mode", "skill") for one in verdicts)
-    if automatic and only_reads and policy.protection.holds("read-only"):
+    if automatic and reads and policy.protection.holds("read-only"):
         return "read-only", False
     return "none", True
 
 
-def _only_reads(found: Analysis) -> bool:
+def only_reads(found: Analysis) -> bool:
     if found.doubts:
         return False
     return not any(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kitbag.agent.ask_model import Emit, Patience
 from kitbag.agent.brain import Brain, Room
+from kitbag.agent.changes import SessionChanges
 from kitbag.agent.execute import Executor
 from kitbag.agent.loop import Loop
 from kitbag.agent.records import Header
@@ -331,6 +332,9 @@ class Agent:
             await self.session.start(header)
         self.skills.session_id = self.session.id
         self._path_skills = PathSkills(self.skills, self._result_texts)
+        # What tools change is kept from here on, for `kitbag undo`.
+        self.changes = SessionChanges(self.session, self.ground.workspace, self.notices.append)
+        self.context = self.context._replace(changes=self.changes)
         await self._drop_unusable()
         self._prompt = SystemPrompt(
             self.ground,
@@ -415,6 +419,7 @@ class Agent:
         for notice in self.notices:
             emit(notice)
         self.notices = []
+        self.changes.tell = emit
         # What the conversation holds, whatever became of an earlier call that was cancelled while it loaded.
         self.skills.restore(Loaded(*use[:7]) for use in self.session.skills.values())
         loop = self._loop(emit)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from kitbag.agent.ask_model import Emit
 from kitbag.agent.session import Session
+from kitbag.agent.undo import told_restored
 from kitbag.errors import NotFoundError
 from kitbag.events import Notice, SkillLoaded
 from kitbag.messages import Image, Part, Text
@@ -65,6 +66,7 @@ class Requests:
         """What only this message is told."""
         library = self.skills.library
         changes = told_changes(library.refresh()) if self.session.totals.turns else ""
+        changes = "\n\n".join(piece for piece in (changes, told_restored(self.session)) if piece)
         if not self.suggests:
             return [changes]
         loaded = [one.name for one in self.skills.loaded()]

@@ -12,9 +12,11 @@ def every_tool() -> list[Tool[Any]]:
     from kitbag.tools.grep import GREP
     from kitbag.tools.read import READ
     from kitbag.tools.todo import TODO_WRITE
+    from kitbag.tools.web_fetch import web_fetch
+    from kitbag.tools.web_search import WEB_SEARCH
     from kitbag.tools.write import WRITE
 
-    return [READ, WRITE, EDIT, GLOB, GREP, TODO_WRITE, ASK_USER, *skill_tools(), *task_tools()]
+    return [READ, WRITE, EDIT, GLOB, GREP, web_fetch(), WEB_SEARCH, TODO_WRITE, ASK_USER, *skill_tools(), *task_tools()]
 
 
 def skill_tools() -> list[Tool[Any]]:

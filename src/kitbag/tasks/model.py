@@ -154,7 +154,15 @@ def apply(tasks: dict[str, Task], record: Record) -> str:
                 )
         case "queued":
             if task.is_finished:
-                task = task._replace(status="queued", owner=None, end=None, ended="", stop_wanted=False, recoveries=0)
+                task = task._replace(
+                    status="queued",
+                    background=True,
+                    owner=None,
+                    end=None,
+                    ended="",
+                    stop_wanted=False,
+                    recoveries=0,
+                )
         case "waiting":
             if task.status == "running":
                 task = task._replace(status="waiting-approval")

@@ -8,7 +8,7 @@ import os
 import stat
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from kitbag.errors import InvalidError
 from kitbag.permissions.beneath import open_to_read, write_file
@@ -18,6 +18,8 @@ from kitbag.tools.places import Place, refused, settle, shown, visible
 from kitbag.tools.read import amount
 from kitbag.tools.running import in_thread
 from kitbag.tools.seen_files import MOST_BYTES
+
+T = TypeVar("T")
 
 
 class Target(NamedTuple):
@@ -48,7 +50,7 @@ async def change(context: Context, prepare: Callable[[], Change | Outcome]) -> O
     return await in_thread(lambda stop: _unless_refused(lambda: _do(prepared, context, stop)))
 
 
-def _unless_refused(work: Callable[[], Change | Outcome]) -> Change | Outcome:
+def _unless_refused(work: Callable[[], T]) -> T | Outcome:
     try:
         return work()
     except InvalidError as error:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from kitbag.permissions.command_runner import SEQUENCE, clean_output
 from kitbag.text.hidden import reveal_hidden
 from kitbag.tools.places import number_of
+from kitbag.tools.read import amount
 
 MOST_CHARACTERS: Final = 30_000
 HEAD_CHARACTERS: Final = 10_000
@@ -63,30 +64,25 @@ class Output:
 
     def shown(self, without: str = "") -> Shown:
         """`without` is ours and not the command's: where it stands in the text, it is taken out."""
-        if self.size == len(self._head) + len(self._tail):
-            text, overwritten = _tidy(bytes(self._head + self._tail))
-            head = tail = text
+        whole = self.size == len(self._head) + len(self._tail)
+        if whole:
+            head, overwritten = _tidy(bytes(self._head + self._tail))
+            head = tail = head.replace(without, "") if without else head
         else:
             head, above = _tidy(_to_a_line_end(bytes(self._head)))
             tail, below = _tidy(_from_a_line_start(bytes(self._tail[-_TAIL_BYTES:])))
-            text, overwritten = f"{head}\n{tail}", above + below
-        if without:
-            text, head, tail = (part.replace(without, "") for part in (text, head, tail))
-        if text.count(_UNREADABLE) * 5 > len(text) > _SHOWN_OF_BINARY:
-            cut = f"the output is not text: {amount(self.size)}, of which the start is shown"
-            return Shown(text[:_SHOWN_OF_BINARY], self._lines(text), cut, (f"[{_sentence(cut)}]",))
+            overwritten = above + below
+        if head.count(_UNREADABLE) * 5 > len(head) > _SHOWN_OF_BINARY:
+            cut = f"all but the start of the output, which is not text ({amount(self.size)})"
+            return Shown(head[:_SHOWN_OF_BINARY], self._lines(), cut, (f"[Left out: {cut}.]",))
         remarks = (_about_overwritten(overwritten),) if overwritten else ()
-        whole = head is tail or head == tail
-        if whole and len(text) <= MOST_CHARACTERS:
-            return Shown(text, self._lines(text), "", remarks)
+        if whole and len(head) <= MOST_CHARACTERS:
+            return Shown(head, self._lines(), "", remarks)
         return self._without_the_middle(head, tail, remarks)
 
-    def _lines(self, text: str) -> int:
-        """By what was printed; a line that is not ended is one too."""
-        if not text and not self._newlines:
-            return 0
-        ends = (self._tail or self._head)[-1:] == b"\n"
-        return self._newlines + (not ends)
+    def _lines(self) -> int:
+        """As printed; one that is not ended is one too."""
+        return self._newlines + (self.size > 0 and not (self._tail or self._head).endswith(b"\n"))
 
     def _without_the_middle(self, head: str, tail: str, remarks: tuple[str, ...]) -> Shown:
         first = head[:HEAD_CHARACTERS]
@@ -95,7 +91,7 @@ class Output:
         last = tail[-(MOST_CHARACTERS - HEAD_CHARACTERS) :]
         at = last.find("\n", 0, len(last) // 2)
         last = last[at + 1 :] if at >= 0 and len(tail) > len(last) else last
-        every = self._lines(head)
+        every = self._lines()
         lines = every - first.count("\n") - last.count("\n") - 2
         size = amount(max(1, self.size - len(first.encode()) - len(last.encode())))
         what = f"{number_of(lines, 'line')} ({size})" if lines > 0 else size
@@ -104,17 +100,6 @@ class Output:
 
 
 _HOW = "[To see what was left out, run it again with grep, head or tail behind it, or send the output to a file.]"
-
-
-def amount(size: int) -> str:
-    """`512 bytes`, `1.5 MB`."""
-    from kitbag.tools.read import amount as written
-
-    return written(size)
-
-
-def _sentence(text: str) -> str:
-    return f"{text[0].upper()}{text[1:]}."
 
 
 def _about_overwritten(count: int) -> str:

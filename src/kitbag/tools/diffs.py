@@ -93,8 +93,7 @@ def _same_end(old: str, new: str, most: int) -> int:
     at, step = 0, _STEP
     while step:
         while (
-            at + step <= most
-            and old[len(old) - at - step : len(old) - at] == new[len(new) - at - step : len(new) - at]
+            at + step <= most and old[len(old) - at - step : len(old) - at] == new[len(new) - at - step : len(new) - at]
         ):
             at += step
         step //= 2

@@ -17,6 +17,7 @@ from kitbag.tools.diffs import diff
 from kitbag.tools.file_text import NAMES, FileText, file_text
 from kitbag.tools.nearest import nearest
 from kitbag.tools.places import may_read, missing, number_of
+from kitbag.tools.read import amount
 from kitbag.tools.replacing import MOST_PLACES, Replaced, Several, TooLong, replace
 from kitbag.tools.seen_files import MOST_BYTES
 from kitbag.tools.write import Written, text_problem, whole_file
@@ -80,9 +81,9 @@ def _changed(target: Target, context: Context, found: FileText, arguments: EditA
     if replaced is None:
         return _not_found(target, context, found, old, new)
     if isinstance(replaced, Several):
-        lines = ", ".join(f"{line:,}" for line in replaced.lines) + (", ..." if replaced.count > MOST_PLACES else "")
+        lines = ", ".join(f"{line:,}" for line in replaced.lines) + (", ..." if replaced.times > MOST_PLACES else "")
         return failure(
-            f"old_string occurs {replaced.count:,} times in {target.path}, in lines {lines}",
+            f"old_string occurs {replaced.times:,} times in {target.path}, in lines {lines}",
             "Take more lines around the one that is meant into old_string, or set replace_all to change them all.",
         )
     if isinstance(replaced, TooLong):
@@ -95,14 +96,20 @@ def _changed(target: Target, context: Context, found: FileText, arguments: EditA
             f"new_string holds {character}, which {target.path} can't: it is {NAMES[found.encoding]}",
             "Use another character, or convert the file to UTF-8 first.",
         )
+    if len(after) > MOST_BYTES:
+        return failure(
+            f"{target.path} would have {amount(len(after))}; files of up to {amount(MOST_BYTES)} are written"
+        )
+    if after == target.before:
+        return failure("only line ends differ between old_string and new_string, and those of the file are kept")
     return Change(target, after, _told(target, context, found, replaced))
 
 
 def _told(target: Target, context: Context, found: FileText, replaced: Replaced) -> Outcome:
     changes = diff(found.text, replaced.text, target.path)
     text = f"Edited {target.path}"
-    if replaced.count > 1:
-        text = f"Replaced {replaced.count:,} places in {target.path}"
+    if replaced.times > 1:
+        text = f"Replaced {replaced.times:,} places in {target.path}"
     seen = may_read(context, target.place.facts.resolved, target.place)
     text += f". Now it reads:\n{_rows(replaced)}" if seen else "."
     summary = f"{target.path} +{changes.added} -{changes.removed}"
@@ -111,15 +118,15 @@ def _told(target: Target, context: Context, found: FileText, replaced: Replaced)
 
 def _rows(replaced: Replaced) -> str:
     """The lines of the change as Read shows them: a single one with lines around it, of several the first line."""
-    if replaced.count == 1:
+    if replaced.times == 1:
         rows = _numbered(replaced.text, *replaced.places[0], AROUND)
     else:
         rows = list(dict.fromkeys(_numbered(replaced.text, start, start, 0)[0] for start, _ in replaced.places))
     if len(rows) > MOST_ROWS:
         half = MOST_ROWS // 2
         rows = [*rows[:half], f"[{len(rows) - 2 * half:,} more lines]", *rows[-half:]]
-    if replaced.count > len(replaced.places):
-        rows.append(f"[and {number_of(replaced.count - len(replaced.places), 'more place')}]")
+    if replaced.times > len(replaced.places):
+        rows.append(f"[and {number_of(replaced.times - len(replaced.places), 'more place')}]")
     return "\n".join(rows)
 
 
@@ -155,7 +162,7 @@ def _not_found(target: Target, context: Context, found: FileText, old: str, new:
         return failure(f"{problem}, and nothing in it comes near", _EXACTLY)
     lines = f"line {near.first:,}" if near.first == near.last else f"lines {near.first:,}-{near.last:,}"
     differs = f": {near.remark}" if near.remark else ""
-    marks = " (· is a blank, → a tab)" if any("·" in row or "→" in row for row in near.rows) else ""
+    marks = " (· is a blank, → a tab)" if near.marked else ""
     rows = "\n".join(near.rows)
     return failure(
         problem, f"It comes near at {lines}{differs}. After - what you sent, after + what is there{marks}:\n{rows}"
@@ -166,14 +173,18 @@ def _misquoted(text: str, old: str, new: str) -> str:
     """What is wrong with a quotation that would be found if it were set right in one of the usual ways."""
     lines = [line for line in old.split("\n") if line.strip()]
     if all(_NUMBERED.match(line) for line in lines) and (plain := _NUMBERED.sub("", old)) in text:
-        return f"Without the line numbers that Read puts before each line it is at {_line_of(text, plain)}: leave them out."
-    unescaped = old.replace("\\n", "\n").replace("\\t", "\t").replace('\\"', '"').replace("\\'", "'").replace("\\\\", "\\")
+        return f"It is at {_line_of(text, plain)} without the line numbers that Read puts before each line: leave them out."
+    unescaped = (
+        old.replace("\\n", "\n").replace("\\t", "\t").replace('\\"', '"').replace("\\'", "'").replace("\\\\", "\\")
+    )
     if unescaped != old and unescaped in text:
-        return f"It is at {_line_of(text, unescaped)} without the backslashes: send line breaks, tabs and quotes as they are."
+        return f"It is at {_line_of(text, unescaped)} without the backslashes: send line breaks and quotes as they are."
     if (plain := unescape(old)) != old and plain in text:
         return f"It is at {_line_of(text, plain)} with &, < and > instead of &amp;, &lt; and &gt;."
     if len(new.strip()) >= _TELLING and new in text:
-        return f"But new_string is, at {_line_of(text, new)}: perhaps this was changed before. Read shows what is there."
+        return (
+            f"But new_string is, at {_line_of(text, new)}: perhaps this was changed before. Read shows what is there."
+        )
     return ""
 
 

@@ -6,11 +6,10 @@ by the command that the status must have come from.
 
 import re
 import signal
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from kitbag.permissions.shell_commands import Command
-from kitbag.permissions.shell_scan import scan
-from kitbag.permissions.shell_words import read_word
+if TYPE_CHECKING:
+    from kitbag.permissions.shell_commands import Command, Scan
 
 _NOTHING_MATCHED, _DIFFERENT, _FALSE = "nothing matched", "they differ", "the condition is false"
 _ANSWERS: Final = {
@@ -42,18 +41,16 @@ def answer_of(command: str, status: int) -> str:
     """What a status says that is an answer and no failure; empty when it is a failure, or may be one."""
     if status != 1 or len(command) > _MOST_CHARACTERS or _ENDS_EARLY.search(command):
         return ""
-    found = scan(command)
-    top = [one for one in found.commands if one.frame.number == 0]
-    if found.unsure or found.has_functions or not top or top[-1].frame.compound or top[-1].frame.subshell:
+    found = _scan(command)
+    if found.unsure or found.has_functions or any(one.frame.subshell or one.frame.compound for one in found.commands):
         return ""
-    if any(one.frame.subshell and one.start > top[-1].end for one in found.commands):
-        return ""  # `grep x; (make)`: the status is that of what comes after
-    *before, last = top
-    meaning = _ANSWERS.get(_name(command, last), "")
-    while meaning and before and last.connector in ("&&", "|", "|&"):
-        piped = last.connector != "&&"
-        last = before.pop()
-        if not piped and _name(command, last) not in _HARMLESS:
+    before = [one for one in found.commands if one.frame.number == 0]  # others stand inside their words
+    last = before.pop() if before else None
+    meaning = _ANSWERS.get(_name(command, last), "") if last is not None else ""
+    while meaning and last is not None and last.connector in ("&&", "|", "|&"):
+        must_succeed = last.connector == "&&"
+        last = before.pop() if before else None
+        if must_succeed and (last is None or _name(command, last) not in _HARMLESS):
             return ""
     return meaning
 
@@ -62,11 +59,19 @@ def leaves_work_behind(command: str) -> bool:
     """Whether it starts something with `&` and does not wait for it."""
     if "&" not in command or len(command) > _MOST_CHARACTERS:
         return False
-    commands = scan(command).commands
+    commands = _scan(command).commands
     return any(one.after == "&" for one in commands) and not any(_name(command, one) == "wait" for one in commands)
 
 
-def _name(text: str, command: Command) -> str:
+def _scan(command: str) -> "Scan":
+    from kitbag.permissions import shell_scan
+
+    return shell_scan.scan(command)
+
+
+def _name(text: str, command: "Command") -> str:
+    from kitbag.permissions.shell_words import read_word
+
     words = [read_word(text[start:end]).value or "" for start, end in command.words]
     if not words:
         return ""

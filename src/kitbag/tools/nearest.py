@@ -25,6 +25,7 @@ _MOST_TOKENS = 400
 _MOST_LINES = 200
 _MOST_WORDS = 5_000
 _WORDS_IN = 2_000_000
+_LONG = 1_000
 _LEAST = 0.6
 _MOST_LIKE = 0.99
 """For what differs in more than white space."""
@@ -39,6 +40,8 @@ class Near(NamedTuple):
     last: int
     remark: str
     """What differs, in a few words; empty when it is more than a kind of character."""
+    marked: bool
+    """Only white space differs, and is marked in the rows."""
     rows: tuple[str, ...]
     """The wanted lines that are not there after `-`, those that are there after `+`, with their numbers."""
 
@@ -53,9 +56,10 @@ def nearest(text: str, wanted: str) -> Near | None:
     if found is None:
         return None
     start, end = found
-    there = lines[start:end]
+    there = [_part(line, wanted_lines) for line in lines[start:end]]
     remark = _remark("\n".join(wanted_lines), "\n".join(there))
-    return Near(start + 1, end, remark, tuple(_rows(wanted_lines, there, start + 1)))
+    marked = _collapsed("\n".join(wanted_lines)) in _collapsed("\n".join(there))
+    return Near(start + 1, end, remark, marked, tuple(_rows(wanted_lines, there, start + 1, marked)))
 
 
 def _best(text: str, lines: list[str], wanted: list[str]) -> tuple[int, int] | None:
@@ -65,12 +69,25 @@ def _best(text: str, lines: list[str], wanted: list[str]) -> tuple[int, int] | N
     for start in _candidates(text, lines, wanted):
         for more in (0, 1, 2):  # lines that were left out
             end = min(len(lines), start + len(wanted) + more)
-            found = _likeness("\n".join(wanted), "\n".join(lines[start:end])) - more / 1_000
+            there = "\n".join(_part(line, wanted) for line in lines[start:end])
+            found = _likeness("\n".join(wanted), there) - more / 1_000
             if found > score:
                 best, score = (start, end), found
         if score > _MOST_LIKE or time.monotonic() > deadline:
             break
     return best if score >= _LEAST else None
+
+
+def _part(line: str, wanted: list[str]) -> str:
+    """Of a very long line the part that matters: where the longest piece stands that both have."""
+    if len(line) <= max(_LONG, 2 * len(max(wanted, key=len))):
+        return line
+    for piece, index in _pieces(wanted):
+        at = line.find(piece)
+        if at >= 0:
+            start = max(0, at - wanted[index].find(piece))
+            return line[start : start + max(LONGEST_ROW, len(wanted[index]))]
+    return line[:_LONG]
 
 
 def _candidates(text: str, lines: list[str], wanted: list[str]) -> list[int]:
@@ -160,8 +177,7 @@ def _white_space(wanted: str, there: str) -> str:
     return "only white space differs"
 
 
-def _rows(wanted: list[str], there: list[str], first: int) -> Iterator[str]:
-    marked = _collapsed("\n".join(wanted)) in _collapsed("\n".join(there))
+def _rows(wanted: list[str], there: list[str], first: int, marked: bool) -> Iterator[str]:
     compared = SequenceMatcher(None, wanted, there, autojunk=False)
     rows: list[str] = []
     for tag, start, end, there_start, there_end in compared.get_opcodes():

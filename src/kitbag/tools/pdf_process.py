@@ -17,8 +17,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-MEMORY: Final = 768 << 20
-CPU_SECONDS: Final = 30
+MEMORY: Final = 512 << 20
+CPU_SECONDS: Final = 20
 _PASSWORD = 4
 """pdfium's code for a document that needs one."""
 _HYPHEN = "\ufffe"
@@ -63,11 +63,12 @@ def main(text: str) -> None:
         os._exit(3)
     count = len(document)
     _say(count=count)
+    printed = 0
     for page in _pages(ranges, count):
         found = _text(pdfium, document, page)
-        _say(page=page, text=found if found is None else found[:characters])
-        characters -= len(found or "")
-        if characters < 0:
+        _say(page=page, text=found if found is None else found[: characters + 1])
+        printed += len(found or "")
+        if printed > characters:
             break
     os._exit(0)  # without giving anything back: that is where a damaged document does its damage
 

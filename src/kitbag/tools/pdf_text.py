@@ -22,7 +22,7 @@ MOST_PAGES: Final = 20
 """Shown when no pages are asked for."""
 MOST_CHARACTERS: Final = 50_000
 MOST_BYTES: Final = 500 << 20
-SECONDS: Final = 8.0
+SECONDS: Final = 6.0
 _MOST_SAID = 4 << 20
 _RANGE = re.compile(r"(\d{1,6})(?:\s*-\s*(\d{0,6}))?")
 
@@ -128,22 +128,29 @@ class _Pages:
             return failure(f"{path} is encrypted and needs a password", "Ask the user for a copy without one.")
         if self._problem or self._count == 0:
             return failure(f"{path} is damaged: it can't be read as a PDF document")
-        if self._count < 0 or (not self._pages and self._broke_off):
+        if self._count < 0:
             return failure(f"{path} can't be read: {self._broke_off or 'it broke what reads it'}")
         count = number_of(self._count, "page")
+        if not self._pages and self._broke_off:
+            others = shown_ranges(self._after(self._ranges[0][0], asked=asked))
+            problem = f"page {self._ranges[0][0]} of {path} can't be read: {self._broke_off}"
+            return failure(problem, f'Try the others: pages="{others}".' if others else "")
         if not self._pages:
             first = self._ranges[0][0]
             return failure(f"{path} has {count}, so there is no page {first}", f"Use pages up to {self._count}.")
         rows, last, remarks = self._rows()
         rest = self._after(last, asked=asked)
-        if rest:
-            remarks.append(f'page {last} of {count} is the last shown here; go on with pages="{shown_ranges(rest)}"')
-        cut = "; ".join(remarks)
+        if rest and last == self._pages[-1].page and self._broke_off:
+            remarks.append(f"page {rest[0][0]} can't be read: {self._broke_off}")
+            rest = self._after(rest[0][0], asked=asked)
         shown = [page for page in self._pages if page.page <= last]
+        if rest:
+            remarks.append(f'this is {_named(shown)} of {self._count:,}; go on with pages="{shown_ranges(rest)}"')
+        cut = "; ".join(remarks)
         if not any((page.text or "").strip() for page in shown) and None not in [page.text for page in shown]:
             note = f" ({cut})" if cut else ""
             what = f"{path} has {count}; there is no text on {_named(shown)}{note}"
-            return answer(f"{what}. They may be scanned: Read shows the text of a PDF, not its pictures.", what, cut)
+            return answer(f"{what}. It may be scanned: Read shows the text of a PDF, not its pictures.", what, cut)
         text = "\n".join([*rows, f"[{cut[0].upper()}{cut[1:]}.]"] if cut else rows)
         return answer(text, f"{number_of(len(shown), 'page')} of {path}", cut)
 
@@ -163,16 +170,15 @@ class _Pages:
         room, last = MOST_CHARACTERS, 0
         for page in self._pages:
             text = "[this page is damaged]" if page.text is None else reveal_hidden(page.text.strip("\n"))
-            if len(text) > room and rows:
+            mark = f"--- page {page.page} of {self._count} ---"
+            if len(mark) + len(text) > room and rows:
                 break
-            if len(text) >= MOST_CHARACTERS:
+            if len(text) > MOST_CHARACTERS:
                 text = text[:MOST_CHARACTERS]
                 remarks.append(f"page {page.page} has more than {MOST_CHARACTERS:,} characters and is cut")
-            rows += [f"--- page {page.page} of {self._count} ---", text or "[no text: blank, or a picture]"]
-            room -= len(text)
+            rows += [mark, text or "[no text: blank, or a picture]"]
+            room -= len(mark) + len(text) + 2
             last = page.page
-        if last == self._pages[-1].page and self._broke_off:
-            remarks.append(f"what follows page {last} can't be read: {self._broke_off}")
         return rows, last, remarks
 
     def _after(self, last: int, *, asked: bool) -> Ranges:

@@ -12,7 +12,7 @@ MOST_PLACES: Final = 10
 
 class Replaced(NamedTuple):
     text: str
-    count: int
+    times: int
     places: tuple[tuple[int, int], ...]
     """Where the first of the new pieces begin and end, in the new text."""
 
@@ -20,7 +20,7 @@ class Replaced(NamedTuple):
 class Several(NamedTuple):
     """It occurs more than once, and only one was meant."""
 
-    count: int
+    times: int
     lines: tuple[int, ...]
     """Of the first ones."""
 
@@ -95,7 +95,7 @@ def _in_mixed(text: str, old: str, new: str, every: bool, longest: int) -> Repla
         length += start - done + len(piece)
         places.append((length - len(piece), length))
         done, at = end, plain.find(old, at + len(old))
-    return Replaced("".join((*pieces, text[done:])), found.count, tuple(places[:MOST_PLACES]))
+    return Replaced("".join((*pieces, text[done:])), found.times, tuple(places[:MOST_PLACES]))
 
 
 def _returns(text: str) -> Iterator[int]:

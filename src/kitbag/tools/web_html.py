@@ -9,7 +9,9 @@ import re
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 
-VOID: Final = frozenset(["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"])
+VOID: Final = frozenset(
+    ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
+)
 """Elements that have no inside."""
 _RAW: Final = frozenset(["script", "style", "textarea", "title", "iframe", "noembed", "noframes", "xmp"])
 """Elements with text inside and nothing else, whatever it looks like."""

@@ -20,7 +20,24 @@ MOST_CHARACTERS: Final = 2_000_000
 Part = Literal["main", "tidy", "all"]
 """What is kept: the main part alone, all but menus and the like, or everything that can be seen."""
 _SKIPPED: Final = frozenset(
-    ["script", "style", "template", "svg", "canvas", "object", "audio", "video", "select", "datalist", "button", "iframe", "noembed", "noframes", "textarea", "map"]
+    [
+        "script",
+        "style",
+        "template",
+        "svg",
+        "canvas",
+        "object",
+        "audio",
+        "video",
+        "select",
+        "datalist",
+        "button",
+        "iframe",
+        "noembed",
+        "noframes",
+        "textarea",
+        "map",
+    ]
 )
 _MENUS: Final = frozenset(("nav", "menu"))
 _OUTSIDE: Final = frozenset(("footer", "aside"))
@@ -28,7 +45,55 @@ _OUTSIDE: Final = frozenset(("footer", "aside"))
 _MENU_ROLES: Final = frozenset(["navigation", "banner", "contentinfo", "search", "menu", "menubar", "toolbar"])
 _CONTENT: Final = frozenset(("main", "article"))
 _BLOCKS: Final = frozenset(
-    ["address", "article", "aside", "blockquote", "body", "caption", "center", "dd", "details", "dialog", "dir", "div", "dl", "dt", "fieldset", "figcaption", "figure", "footer", "form", "h1", "h2", "h3", "h4", "h5", "h6", "header", "hgroup", "html", "legend", "li", "main", "menu", "nav", "ol", "p", "pre", "search", "section", "summary", "table", "tbody", "td", "tfoot", "th", "thead", "tr", "ul"]
+    [
+        "address",
+        "article",
+        "aside",
+        "blockquote",
+        "body",
+        "caption",
+        "center",
+        "dd",
+        "details",
+        "dialog",
+        "dir",
+        "div",
+        "dl",
+        "dt",
+        "fieldset",
+        "figcaption",
+        "figure",
+        "footer",
+        "form",
+        "h1",
+        "h2",
+        "h3",
+        "h4",
+        "h5",
+        "h6",
+        "header",
+        "hgroup",
+        "html",
+        "legend",
+        "li",
+        "main",
+        "menu",
+        "nav",
+        "ol",
+        "p",
+        "pre",
+        "search",
+        "section",
+        "summary",
+        "table",
+        "tbody",
+        "td",
+        "tfoot",
+        "th",
+        "thead",
+        "tr",
+        "ul",
+    ]
 )
 _HEADINGS: Final = {f"h{level}": level for level in range(1, 7)}
 _MARKS: Final = {
@@ -52,7 +117,9 @@ _MAY_HIDE = re.compile(r"hidden|style|role|lineno|line-num|gutter|blob-num", re.
 _LONGEST_LOOKED_AT = 4_000
 _HIDING_STYLE = re.compile(r"display:none|visibility:hidden|font-size:0(?:[;pe]|$)|opacity:0(?:\.0+)?(?:;|$)")
 _LINE_NUMBERS = re.compile(r"(?:^|\s)(?:linenos|lineno|line-numbers|gutter|blob-num)(?:\s|$)")
-_LANGUAGE = re.compile(r"(?:^|\s)(?:language-|lang-|highlight-source-|brush:\s*|sourceCode\s+|highlight-)([\w+#.-]{1,20})")
+_LANGUAGE = re.compile(
+    r"(?:^|\s)(?:language-|lang-|highlight-source-|brush:\s*|sourceCode\s+|highlight-)([\w+#.-]{1,20})"
+)
 _MAIN = re.compile(r"""<main[\s>]|role\s*=\s*["']?main["'\s>]""", re.IGNORECASE)
 
 

@@ -31,8 +31,6 @@ def _prepared(file_path: str, content: str, context: Context) -> Change | Outcom
     if problem := text_problem("content", content):
         return problem
     written = _written(target.before, content)
-    if len(written.data) > MOST_BYTES:
-        return failure(f"content has {amount(len(written.data))}; at most {amount(MOST_BYTES)} are written at a time")
     if written.data == target.before:
         return answer(f"{target.path} has exactly this content already.", f"{target.path} unchanged")
     return unseen_problem(context, target, must_be_seen=True) or whole_file(target, written)
@@ -77,7 +75,9 @@ def _written(before: bytes | None, content: str) -> Written:
     return Written(data, content, "; ".join(kept))
 
 
-def whole_file(target: Target, written: Written) -> Change:
+def whole_file(target: Target, written: Written) -> Change | Outcome:
+    if len(written.data) > MOST_BYTES:
+        return failure(f"it would have {amount(len(written.data))}; files of up to {amount(MOST_BYTES)} are written")
     before = None
     if target.before is not None:
         old = file_text(target.before)

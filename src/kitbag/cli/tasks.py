@@ -1,0 +1,246 @@
+"""`kitbag tasks ...`: what other agents and background commands do and did, from any terminal."""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Generator
+from typing import Any
+
+import click
+
+from kitbag.cli import interruption, output
+from kitbag.cli.options import json_option
+from kitbag.errors import InvalidError, NotFoundError
+from kitbag.library.scopes import find_places
+from kitbag.runtime.task_views import Costs, costs_of, live_tasks
+from kitbag.store.journal import Journal, journal_path
+from kitbag.store.redaction import Redactor
+from kitbag.tasks.board import Board
+from kitbag.tasks.model import Task
+
+
+@contextlib.contextmanager
+def open_board(*, make: bool = False) -> Generator[Board, None, None]:
+    """To look makes no journal: then there is nothing on it."""
+    path = journal_path(find_places().kitbag_home)
+    if not make and not os.path.lexists(path):
+        raise NotFoundError("there are no tasks yet", "start one: kitbag agents run Explore 'What is this?'")
+    with Journal.open(path, Redactor.of_environment(os.environ)) as journal:
+        yield Board(journal)
+
+
+@click.group()
+def command() -> None:
+    """Look at, stop and resume what other agents do."""
+
+
+@command.command("list")
+@click.option("--all", "everything", is_flag=True, help="Of every directory, not only of this one.")
+@click.option("--running", is_flag=True, help="Only what has not ended.")
+@json_option
+def list_(everything: bool, running: bool, as_json: bool) -> None:
+    """All of them, the newest first, for ever."""
+    here = find_places().cwd
+    with contextlib.suppress(NotFoundError), open_board() as board:
+        interruption.run(board.bury())
+        found = [task for task in board.all() if everything or task.directory == here]
+        found = [task for task in reversed(found) if not running or not task.is_finished]
+        views = live_tasks(board, found)
+        if as_json:
+            return output.as_json(
+                [{**task.to_json(), **view._asdict()} for task, view in zip(found, views, strict=True)]
+            )
+        output.table(
+            ("ID", "AGENT", "STATUS", "TURNS", "TOKENS", "COST", "STARTED", "WHAT"),
+            [
+                (
+                    task.id,
+                    view.name,
+                    task.status,
+                    str(view.turns),
+                    f"{view.tokens:,}",
+                    _money(view.cost),
+                    (task.started or task.created)[:16].replace("T", " "),
+                    view.activity or task.description or view.error,
+                )
+                for task, view in zip(found, views, strict=True)
+            ],
+        )
+        output.footer("task", len(found), 0, 0)
+        return None
+    if as_json:
+        return output.as_json([])
+    output.footer("task", 0, 0, 0)
+    return None
+
+
+def _money(cost: float | None) -> str:
+    return "?" if cost is None else f"${cost:.4f}"
+
+
+@command.command()
+@click.argument("task_id", metavar="ID")
+@json_option
+def show(task_id: str, as_json: bool) -> None:
+    """One task: what it was asked, how it stands, what it cost with all that it began."""
+    with open_board() as board:
+        interruption.run(board.bury())
+        task = board.find(task_id)
+        [view] = live_tasks(board, [task])
+        costs = costs_of(board, task)
+        wish = board.wish(task.id)
+        if as_json:
+            return output.as_json(
+                {
+                    **task.to_json(),
+                    **view._asdict(),
+                    "prompt": wish.prompt,
+                    "command": wish.command,
+                    "costs": costs.to_json(),
+                }
+            )
+        output.fields(
+            [
+                ("task", task.id),
+                ("agent", view.name),
+                ("status", task.status),
+                ("about", task.description),
+                ("error", view.error),
+                ("now", view.activity),
+                ("turns", str(view.turns)),
+                ("tokens", f"{view.tokens:,}"),
+                ("cost", _money(view.cost)),
+                ("began", task.started or task.created),
+                ("ended", task.ended),
+                ("directory", task.directory),
+                ("branch", view.branch),
+                ("session", task.session),
+                ("of", task.parent or task.root),
+                ("begun", f"{task.run} times" if task.run > 1 else ""),
+                *(("warning", warning) for warning in task.warnings),
+            ]
+        )
+        output.echo(f"\n{output.style('Asked', 'bold')}")
+        output.block(wish.command or wish.prompt)
+        if view.text:
+            output.echo(f"\n{output.style('Answer' if task.is_finished else 'So far', 'bold')}")
+            output.block(view.text)
+        if costs.children:
+            output.echo(f"\n{output.style('Cost, with what it began', 'bold')}")
+            _show_costs(costs)
+    return None
+
+
+def _show_costs(costs: Costs, indent: str = "") -> None:
+    mark = f"{costs.tokens:,} tokens, {_money(costs.cost)}"
+    whole = f"  (in all {costs.all_tokens:,}, {_money(costs.all_cost)})" if costs.children else ""
+    output.echo(f"{indent}{output.clean(costs.name)} {costs.id}: {mark}{whole}")
+    for child in costs.children:
+        _show_costs(child, f"{indent}  ")
+
+
+@command.command("output")
+@click.argument("task_id", metavar="ID")
+@click.option(
+    "--wait", "seconds", type=click.FloatRange(0, 86_400), default=0.0, metavar="SECONDS", help="For its end."
+)
+@click.option("--offset", type=click.IntRange(0), default=0, help="Character to begin at.")
+@json_option
+def output_(task_id: str, seconds: float, offset: int, as_json: bool) -> None:
+    """What it has put out so far; exit code 1 while it runs, 6 when it failed."""
+    from kitbag.runtime.delegation import report_of
+
+    with open_board() as board:
+        task = board.find(task_id)
+        if seconds:
+            interruption.run(board.until(lambda found: found.is_finished, task.id, seconds))
+        interruption.run(board.bury())
+        report = report_of(board, board.find(task.id))
+    if as_json:
+        output.as_json({**report._asdict(), "text": report.text[offset:], "offset": offset})
+    else:
+        output.exact(report.text[offset:] + ("\n" if report.text else ""))
+        if not report.is_finished or report.error:
+            output.remark(output.clean(f"{report.name}: {report.status}{': ' if report.error else ''}{report.error}"))
+    sys.exit(0 if report.status in ("completed", "empty") else 6 if report.is_finished else 1)
+
+
+@command.command()
+@click.argument("task_ids", metavar="ID...", nargs=-1, required=True)
+@json_option
+def stop(task_ids: tuple[str, ...], as_json: bool) -> None:
+    """Stop tasks, what they began and their processes; what they put out stays."""
+    from kitbag.runtime.delegation import stop_task
+
+    rows: list[dict[str, Any]] = []
+    with open_board() as board:
+        for task_id in task_ids:
+            task = board.find(task_id)
+            if task.is_finished:
+                rows.append({"id": task.id, "status": task.status, "was_finished": True, "others": 0, "processes": 0})
+                continue
+            stopped = interruption.run(stop_task(board, task, "person"))
+            rows.append(
+                {
+                    "id": task.id,
+                    "status": stopped.report.status,
+                    "was_finished": False,
+                    "others": stopped.others,
+                    "processes": stopped.processes,
+                }
+            )
+    if as_json:
+        return output.as_json(rows)
+    for row in rows:
+        if row["was_finished"]:
+            output.echo(f"{row['id']} had ended already: {row['status']}")
+        else:
+            others = f", with {output.count(int(row['others']), 'task')} that it had begun" if row["others"] else ""
+            output.echo(f"{row['id']} is stopped: {row['status']}{others}; processes left: {row['processes']}")
+    return None
+
+
+@command.command()
+@click.argument("task_id", metavar="ID")
+@click.argument("prompt", default="", required=False)
+@json_option
+def resume(task_id: str, prompt: str, as_json: bool) -> None:
+    """Let a task go on in the background, from where it was; PROMPT tells it what to do now."""
+    from kitbag.agent.session import resume as resume_session
+    from kitbag.runtime.worker import ensure_worker
+
+    async def queue(board: Board, task: Task) -> None:
+        wish = board.wish(task.id)
+        before = resume_session(board.journal, task.session).totals.turns
+        more = prompt or "Go on with your task. What ran when you were interrupted may have taken effect: look first."
+        await board.queue_again(task, wish._replace(prompt=more, turns_before=before))
+
+    with open_board() as board:
+        task = board.find(task_id)
+        if task.kind != "agent":
+            raise InvalidError(f"task {task.id} is a command, which can't be resumed", "run it again")
+        if not task.is_finished:
+            raise InvalidError(f"task {task.id} is {task.status}", "wait for its end, or stop it")
+        if not task.background:
+            raise InvalidError(
+                f"task {task.id} ran in front", f"kitbag agents run {task.agent} PROMPT --resume {task.id}"
+            )
+        interruption.run(queue(board, task))
+        ensure_worker(find_places().kitbag_home)
+    if as_json:
+        return output.as_json({"id": task.id, "status": "queued"})
+    output.echo(f"{task.id} goes on in the background; watch it: kitbag tasks watch")
+    return None
+
+
+@command.command()
+@click.option("--all", "everything", is_flag=True, help="Of every directory, not only of this one.")
+@json_option
+def watch(everything: bool, as_json: bool) -> None:
+    """A live board until everything has ended; leave it with Ctrl-C, the tasks go on."""
+    from kitbag.cli.task_board import follow_board
+
+    here = "" if everything else find_places().cwd
+    with open_board() as board, contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):
+        interruption.run(follow_board(board, here, as_json))

@@ -1,0 +1,229 @@
+"""Bash: one command, run as it was judged, bounded in time and output, with nothing of it left.
+
+Used by the loop, which has asked for permission. command_run confines and runs it, command_output bounds what it
+prints, command_directory learns where it ended, exit_status says what its status means.
+"""
+
+import asyncio
+import contextlib
+import threading
+from contextlib import AbstractAsyncContextManager
+from typing import Annotated, Final, NamedTuple
+
+from msgspec import Meta
+
+from kitbag.errors import InvalidError
+from kitbag.messages import Text
+from kitbag.permissions.command_runner import FLOOD_BYTES, Ran
+from kitbag.permissions.model import Judgement
+from kitbag.permissions.sandbox import describe
+from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer, description, failure
+from kitbag.tools.command_directory import Trail, inside
+from kitbag.tools.command_output import Output, Shown
+from kitbag.tools.command_run import Wanted, confinement_of, in_own_thread, run_wanted
+from kitbag.tools.exit_status import answer_of, exit_code, leaves_work_behind
+from kitbag.tools.places import number_of, shown, visible
+from kitbag.tools.read import amount
+
+LONGEST_TIME: Final = 600_000
+USUAL_TIME: Final = 120_000
+MOST_BYTES: Final = 100_000
+"""The kernel takes no longer argument than 128 KB."""
+NOTHING_PRINTED: Final = "(no output)"
+
+
+class BashArguments(Arguments, frozen=True):
+    command: Annotated[str, Meta(min_length=1, max_length=MOST_BYTES)]
+    timeout: Annotated[int, Meta(ge=1, le=LONGEST_TIME, description="Milliseconds.")] | None = None
+    description: Annotated[str, Meta(max_length=1_000, description="What it does, in a few words.")] = ""
+    run_in_background: bool = False
+
+
+class _Done(NamedTuple):
+    ran: Ran
+    output: Shown
+    end: str
+    """Where the shell was when it ended; empty when that is not known."""
+
+
+async def _bash(arguments: BashArguments, context: Context) -> Outcome:
+    unusable = _unusable(arguments.command)
+    if unusable is not None:
+        return unusable
+    if arguments.run_in_background:
+        return await _in_background(arguments, context)
+    if not inside(context.directory, context.workspace):
+        return _gone(context)
+    judgement = context.judgement or _judged(arguments.command, context)
+    seconds = (arguments.timeout or USUAL_TIME) / 1_000
+    wanted = Wanted(
+        arguments.command,
+        context.directory,
+        seconds,
+        context.workspace,
+        judgement,
+        context.permissions.mode,
+        context.session_id,
+    )
+    try:
+        async with _kept(context, wanted):
+            done = await _run(wanted, context)
+    except InvalidError as error:
+        return failure(f"the command did not run: {visible(error.problem)}", visible(error.fix))
+    return _outcome(wanted, done, context)
+
+
+# --- before -----------------------------------------------------------------------------------------------------
+
+
+def _unusable(command: str) -> Outcome | None:
+    if not command.strip():
+        return failure("there is no command", "Give one.")
+    if "\0" in command:
+        return failure("the command has a NUL character, which no command can have", "Write it as \\0 inside printf.")
+    try:
+        size = len(command.encode())
+    except UnicodeEncodeError as error:
+        problem = f"character {error.start + 1:,} of the command is half of one (U+{ord(command[error.start]):04X})"
+        return failure(problem, "Write the whole character.")
+    if size > MOST_BYTES:
+        return failure(
+            f"the command has {size:,} bytes, and {MOST_BYTES:,} are possible",
+            "Write it to a file with Write, and run that.",
+        )
+    return None
+
+
+async def _in_background(arguments: BashArguments, context: Context) -> Outcome:
+    delegation = context.delegation
+    if delegation is None:
+        return failure("background commands are not available here", "Run it in the foreground, with a timeout.")
+    seconds = (arguments.timeout or 0) / 1_000
+    report = await delegation.start_command(arguments.command, arguments.description, context.directory, seconds)
+    if report.error:
+        return failure(f"the command was not started: {report.error}")
+    how = f'See its output with TaskOutput (task_id "{report.id}"), end it with TaskStop.'
+    return answer(f"It runs in the background as task {report.id}. {how}", f"runs in the background as {report.id}")
+
+
+def _gone(context: Context) -> Outcome:
+    """A command before this one may have deleted it, or put a link in its place."""
+    where = visible(context.directory)
+    root = inside(context.workspace.root, context.workspace)
+    if not root or context.directory == root:
+        return failure(f"the directory {where} is not there any more", "Nothing can be run until it is.")
+    found = failure(
+        f"the directory {where} is no folder of the workspace any more, so nothing was run",
+        f"From now on commands start in {visible(root)}.",
+    )
+    return found._replace(directory=root)
+
+
+def _judged(command: str, context: Context) -> Judgement:
+    """For whoever uses the tool without the loop: only what needs no answer."""
+    judgement = context.permissions.decide("Bash", {"command": command}, context.directory)
+    return judgement if judgement.effect == "allow" else judgement._replace(effect="deny")
+
+
+def _kept(context: Context, wanted: Wanted) -> AbstractAsyncContextManager[None]:
+    """So that what it changes in the workspace can be taken back; what can't change anything does not pay for it."""
+    if context.changes is None or wanted.judgement.sandbox == "read-only":
+        return contextlib.nullcontext()
+    from kitbag.permissions.decide_command import only_reads
+    from kitbag.permissions.shell_analysis import analyse
+
+    return (
+        contextlib.nullcontext()
+        if only_reads(analyse(wanted.text))
+        else context.changes.around_command(context.call_id)
+    )
+
+
+# --- while it runs ----------------------------------------------------------------------------------------------
+
+
+async def _run(wanted: Wanted, context: Context) -> _Done:
+    loop = asyncio.get_running_loop()
+    output = Output()
+
+    def work(stop: threading.Event) -> _Done:
+        def tick(seconds: float) -> None:
+            line = output.last_line()
+            text = f"{seconds:.0f} s: {line}" if line else f"{seconds:.0f} s"
+            if not stop.is_set():
+                with contextlib.suppress(RuntimeError):  # the loop is closed
+                    loop.call_soon_threadsafe(context.progress, text)
+
+        with Trail(wanted.text) as trail:
+            traced = wanted._replace(text=trail.text, descriptors=trail.descriptors)
+            ran = run_wanted(traced, stop, output.take, tick)
+            return _Done(ran, output.shown(trail.added), "" if ran.stopped else trail.end())
+
+    return await in_own_thread(work)
+
+
+# --- after ------------------------------------------------------------------------------------------------------
+
+
+def _outcome(wanted: Wanted, done: _Done, context: Context) -> Outcome:
+    ran, output, _ = done
+    printed = output.text or (ran.text if not output.lines else "")
+    says = answer_of(wanted.text, ran.status) if not ran.stopped else ""
+    failed = bool(ran.stopped) or (ran.status != 0 and not says)
+    ended = _ended(ran, wanted.seconds)
+    moved, about_directory = _moved(done.end, context)
+    remarks = [*output.remarks, *([f"[{exit_code(ran.status)}: {says}.]"] if says else []), *about_directory]
+    if not failed and leaves_work_behind(wanted.text):
+        remarks.append("[What it left running was ended with it. Use run_in_background for what is to go on.]")
+    remarks += [f"[{visible(note)}]" for note in ran.notes]
+    if failed:
+        remarks += _advice(ran, wanted)
+    body = printed if printed.strip() else NOTHING_PRINTED if not failed else ""
+    text = "\n".join(part for part in (ended if failed else "", body, *remarks) if part)
+    count = number_of(output.lines, "line") if output.lines else "no output"
+    summary = [f"exit {_code(ran)}" if not ran.stopped else ended.rstrip("."), *([says] if says else []), count]
+    summary += [f"now in {shown(moved, context)}"] if moved else []
+    details = "\n".join(part for part in (printed, *(f"[{note}]" for note in ran.notes)) if part)
+    return Outcome(
+        (Text(text),),
+        ", ".join([*summary, *ran.notes]),
+        is_error=failed,
+        cut=output.cut,
+        details=details,
+        directory=moved,
+    )
+
+
+def _code(ran: Ran) -> int:
+    return ran.status if ran.status >= 0 else 128 - ran.status
+
+
+def _ended(ran: Ran, seconds: float) -> str:
+    if ran.stopped == "time":
+        return f"Stopped after {seconds:g} s, when its time was over."
+    if ran.stopped == "output":
+        return f"Stopped after it had printed {amount(FLOOD_BYTES)}."
+    return exit_code(ran.status)
+
+
+def _moved(end: str, context: Context) -> tuple[str, list[str]]:
+    """Where the next command starts, if elsewhere, and what is to be said about it."""
+    if not end:
+        return "", []
+    found = inside(end, context.workspace)
+    if found:
+        return ("", []) if found == context.directory else (found, [])
+    return "", [f"[Back in {visible(context.directory)}: {visible(end)} is no folder of the workspace.]"]
+
+
+def _advice(ran: Ran, wanted: Wanted) -> list[str]:
+    found: list[str] = []
+    if ran.stopped == "time":
+        found.append(f"[Use run_in_background, or a longer timeout: {LONGEST_TIME} ms at most.]")
+    confinement = confinement_of(wanted)
+    if confinement is not None and not ran.stopped:
+        found.append(f"[Ran in: {describe(confinement)}]")
+    return found
+
+
+BASH = Tool("Bash", description("Bash"), BashArguments, _bash)

@@ -1,0 +1,106 @@
+"""What of a long text is shown: a window of it, or the parts that fit what is looked for, in their order.
+
+Used by WebFetch. Plain words are counted; nothing is guessed, and what is left out is said with its place.
+"""
+
+import math
+import re
+from collections import Counter
+from typing import Final, NamedTuple
+
+MOST_CHARACTERS: Final = 50_000
+_LONGEST_PART = 3_000
+_MOST_WORDS = 40
+_WORD = re.compile(r"\w{2,}")
+_COMMON: Final = """
+the an and or of to in on for with from by at as is are was were be been it its this that these those what which who when
+where why how does do did can could should would will not no all any some each about into than then there their page pages
+website site article document content text information find list give tell show me us you your please summarize summary
+describe extract explain return get main key details provide including include
+"""
+"""Words that every prompt has."""
+
+
+class Excerpt(NamedTuple):
+    text: str
+    note: str
+    """What is missing and how to get it; empty when it is whole."""
+
+
+def window(text: str, offset: int) -> Excerpt:
+    """From an offset on, up to the end of a line."""
+    end = len(text)
+    if end - offset > MOST_CHARACTERS:
+        end = offset + MOST_CHARACTERS
+        line_end = text.rfind("\n", offset + MOST_CHARACTERS // 2, end)
+        end = line_end + 1 if line_end >= 0 else end
+    if offset == 0 and end == len(text):
+        return Excerpt(text, "")
+    more = f" Go on with offset={end}." if end < len(text) else ""
+    return Excerpt(text[offset:end], f"Characters {offset + 1:,}-{end:,} of {len(text):,}.{more}")
+
+
+def fitting(text: str, wanted: str) -> Excerpt:
+    """The beginning and the parts that fit best; the plain window where nothing does."""
+    common = _COMMON.split()
+    words = list(dict.fromkeys(word for word in _words(wanted) if word not in common))[:_MOST_WORDS]
+    if len(text) <= MOST_CHARACTERS or not words:
+        return window(text, 0)
+    parts = _parts(text)
+    scores = _scores(text, parts, words)
+    if not any(scores):
+        return window(text, 0)
+    chosen = {0}
+    room = MOST_CHARACTERS - (parts[0][1] - parts[0][0])
+    for at in sorted(range(len(parts)), key=lambda at: -scores[at]):
+        size = parts[at][1] - parts[at][0] + 60  # and a line that says what is left out
+        if scores[at] and at not in chosen and size <= room:
+            chosen.add(at)
+            room -= size
+    pieces: list[str] = []
+    end = 0
+    for at in sorted(chosen):
+        start = parts[at][0]
+        if start > end:
+            pieces.append(f"[… {start - end:,} characters left out here, from offset={end} …]\n")
+        pieces.append(text[start : parts[at][1]])
+        end = parts[at][1]
+    note = f"The page has {len(text):,} characters. Shown are its beginning and what fits the prompt best."
+    return Excerpt("".join(pieces), f"{note} Read on anywhere with offset, or without prompt in order.")
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.casefold())
+
+
+def _parts(text: str) -> list[tuple[int, int]]:
+    """Up to the next heading, and not too long: then up to the end of a paragraph or line."""
+    parts: list[tuple[int, int]] = []
+    borders = [found.start() + 1 for found in re.finditer(r"\n#{1,6} ", text)]
+    start = 0
+    for border in [*borders, len(text)]:
+        while border - start > _LONGEST_PART:
+            half, most = start + _LONGEST_PART // 2, start + _LONGEST_PART
+            end = text.rfind("\n\n", half, most)
+            end = end if end >= 0 else text.rfind("\n", half, most)
+            end = end + 1 if end >= 0 else most
+            parts.append((start, end))
+            start = end
+        if border > start:
+            parts.append((start, border))
+            start = border
+    return parts
+
+
+def _scores(text: str, parts: list[tuple[int, int]], words: list[str]) -> list[float]:
+    """As search engines do it: rare words count more, the first times more than the later ones, headings double."""
+    counts = [Counter(_words(text[start:end])) for start, end in parts]
+    weights = {word: math.log(1 + len(parts) / (1 + sum(word in found for found in counts))) for word in words}
+    scores: list[float] = []
+    for (start, end), found in zip(parts, counts, strict=True):
+        score = sum(weights[word] * found[word] / (found[word] + 1.5) for word in words if word in found)
+        if text.startswith("#", start):
+            heading = set(_words(text[start : min(end, start + 200)].partition("\n")[0]))
+            score += sum(weights[word] for word in words if word in heading)
+        scores.append(score)
+    return scores
