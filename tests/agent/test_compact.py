@@ -17,6 +17,7 @@ from kitbag.packing.session_skills import SessionSkills
 from kitbag.testing import Fault, Rule, Script, Seen, Step
 from kitbag.tools.base import Context, Outcome, answer
 from kitbag.tools.skill import SKILL, UNLOAD_SKILL
+from kitbag.tools.todo import TODO_WRITE
 
 SMALL = Room(4_000, 1_000)
 SUMMARY = "You write the summary"
@@ -228,3 +229,21 @@ def _loaded(use: Any) -> Any:
     from kitbag.packing.session_skills import Loaded
 
     return Loaded(*use[:7])
+
+
+def test_the_list_of_what_is_to_be_done_is_told_again_however_often_room_is_made(talk) -> None:
+    class WithList(Busy):
+        def _next(self, seen: Seen) -> Step:
+            if not self.done:
+                self.done = 1
+                todos = '{"todos": [{"content": "Read all", "status": "in_progress"}]}'
+                return Step(calls=(call("list", "TodoWrite", todos),))
+            return super()._next(seen)
+
+    one: Talk = talk(WithList(12).rules, tool(FREE["a"], much), TODO_WRITE, room=SMALL)
+    assert one.run("Read all twelve parts.").status == "completed"
+    assert len(one.of(Compacted)) >= 2
+    for messages in requests_of(one)[1:]:
+        holds_the_call = any(made.id == "list" for message in messages for made in message.calls)
+        assert ("[>] Read all" in messages[0].text) is not holds_the_call
+    assert "[>] Read all" in one.resumed().messages()[0].text

@@ -68,10 +68,17 @@ def test_listing_plain_skills_imports_nothing_heavy(tmp_path: Path) -> None:
     assert done.stderr.splitlines()[-1] == "[]", done.stderr
 
 
-def test_the_tour_of_make_run_works() -> None:
+def test_the_tour_of_make_run_works_and_leaves_the_sample_as_it_was() -> None:
     script = Path(sys.executable).with_name("kitbag")
     done = subprocess.run(
         ["sh", "examples/tour.sh", str(script)], cwd=ROOT, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     assert "0 errors · 0 warnings" in done.stdout
+    before, changed, after = re.split(r"\n\$ kitbag (?:-p 'Replace|undo)", done.stdout)
+    assert "`python3 -m unittest`, the test command of README.md, failed:" in before
+    assert "FAILED (failures=2)" in before
+    assert "in app/: 4 places in 2 files." in changed
+    assert "`python3 -m unittest`, the test command of the skill rounding, passed:" in changed
+    assert "2 files changed, 4 insertions(+), 4 deletions(-)" in changed
+    assert "files changed" not in after

@@ -51,7 +51,7 @@ interruption.run(main())
 class Terminal:
     """A program whose input and output are pipes, and whose terminal is ours."""
 
-    def __init__(self, world: World, *wishes: object, seconds: float = 0) -> None:
+    def __init__(self, world: World, *wishes: object, seconds: float = 0, program: str = PROGRAM) -> None:
         self._screen, inner = pty.openpty()
         self.inner = inner
         self.before = termios.tcgetattr(inner)
@@ -61,7 +61,7 @@ class Terminal:
         start = "import fcntl, sys, termios; fcntl.ioctl(3, termios.TIOCSCTTY, 0); exec(sys.argv.pop(1))"
         arguments = [str(world.home), str(world.workspace), str(self.settings), str(seconds)]
         self.process = subprocess.Popen(
-            [sys.executable, "-c", _at_three(inner) + start, PROGRAM, *arguments, *map(json.dumps, wishes)],
+            [sys.executable, "-c", _at_three(inner) + start, program, *arguments, *map(json.dumps, wishes)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env=world.env, start_new_session=True, pass_fds=(inner,),
         )  # fmt: skip

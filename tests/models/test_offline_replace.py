@@ -112,6 +112,18 @@ def test_a_refusal_is_said_with_what_would_allow_it_and_what_would_have_changed(
     assert desk.calls.count("Grep") == 1
 
 
+def test_one_file_that_may_not_be_changed_does_not_keep_the_others(desk: Desk) -> None:
+    desk.world.write("~/.kitbag/settings.toml", '[permissions]\ndeny = ["Edit(//**/vendor/**)"]\n')
+    for number in range(25):
+        desk.write(f"src/m{number}.py", "old_name\n")
+    desk.write("src/a/vendor/x.py", "old_name\n")
+    text = desk.ask("Replace `old_name` by `new_name` in src")
+    assert {desk.text(f"src/m{number}.py") for number in range(25)} == {"new_name\n"}
+    assert desk.text("src/a/vendor/x.py") == "old_name\n"
+    assert "in 25 files, but not everywhere" in text
+    assert "Refused: Edit is not allowed: denied by a rule" in text
+
+
 def test_in_plan_mode_it_tells_what_it_would_change(desk: Desk) -> None:
     desk.write("a.py", "old_name = 1\n")
     text = desk.ask("Replace `old_name` by `new_name`", mode="plan")

@@ -42,7 +42,7 @@ def test_what_a_loaded_skill_says_goes_before_the_readme(desk: Desk) -> None:
     desk.world.skill(
         "~/.kitbag/skills", "checks", description="Checks.", body="Run the tests:\n\n```\nsh other.sh\n```"
     )
-    text = desk.ask("/checks", "Run the tests")
+    text = desk.ask("/checks Run the tests")
     assert "`sh other.sh`, the test command of the skill checks, passed" in text
 
 
@@ -61,8 +61,6 @@ def test_a_file_that_says_it_is_a_skill_is_none(desk: Desk) -> None:
 
 
 def test_a_refusal_is_said_with_what_would_allow_it(desk: Desk) -> None:
-    text = desk.ask("Run `touch made`")
-    assert "touch" in text
     desk.world.write("~/.kitbag/settings.toml", "")
     text = desk.ask("Run `sh other.sh`", mode="default")
     assert "`sh other.sh` was not run." in text
@@ -84,6 +82,15 @@ def test_the_readme_s_tests_are_run_after_a_replacement_only_where_the_person_sa
     text = desk.ask("Replace `new_name` by `old_name` in a.py and run the tests")
     assert "`sh check.sh`, the test command of README.md, failed:" in text
     assert desk.text("a.py") == "old_name = 1\n"
+
+
+def test_a_readme_that_has_the_word_itself_is_changed_and_still_only_read_for_its_tests_when_asked(desk: Desk) -> None:
+    desk.write("README.md", f"old_name\n{README}")
+    desk.ask("Replace `old_name` by `new_name` in README.md and a.py")
+    assert "Bash" not in desk.calls
+    text = desk.ask("Replace `new_name` by `old_name` in README.md, a.py and run the tests")
+    assert "the test command of README.md, failed:" in text
+    assert desk.text("README.md").startswith("old_name\n# Shop")
 
 
 def test_no_tests_are_run_where_nothing_was_changed(desk: Desk) -> None:

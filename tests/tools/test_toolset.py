@@ -7,7 +7,7 @@ from kitbag.tools.glob import GLOB
 from kitbag.tools.grep import GREP
 from kitbag.tools.read import READ
 from kitbag.tools.skill import SKILL, UNLOAD_SKILL
-from kitbag.tools.toolset import Toolset
+from kitbag.tools.toolset import ForNow, Toolset
 from tools.using import Bench
 
 EVERY = (READ, GLOB, GREP, SKILL, UNLOAD_SKILL)
@@ -60,3 +60,16 @@ def test_a_name_that_is_nearly_right_gets_a_hint(bench: Bench) -> None:
     made = Toolset(EVERY, bench.context.permissions)
     assert made.why_not("read ")[1] == "Did you mean Read?"
     assert made.why_not("frobnicate")[1].startswith("Available are Read, Glob")
+
+
+def test_what_is_closed_for_now_stays_advertised_and_can_not_be_had(bench: Bench) -> None:  # D26
+    inner = Toolset(EVERY, bench.context.permissions)
+    made = ForNow(inner, lambda name: "" if name == "Read" else f"{name} is closed by a skill")
+    assert made.specs() is inner.specs()
+    assert made.names() == ("Read",)
+    assert made.get("Read") is READ
+    assert made.get("Grep") is None
+    assert made.why_not("Grep") == ("Grep is closed by a skill", "Until the user speaks again there are Read.")
+    assert made.why_not("read")[1] == "Did you mean Read?"
+    nothing = ForNow(inner, lambda name: "closed")
+    assert nothing.why_not("Read") == ("closed", "Finish without tools, and say so.")

@@ -28,6 +28,10 @@ CUT_OFF: Final = "[The reply was cut off here.]"
 
 Renew = Callable[[], Awaitable[tuple[Block, ...]]]
 """Makes the system prompt anew, after what it belongs to was compacted."""
+News = Callable[[], Awaitable[str]]
+"""What the model is to be told between two turns; mostly nothing."""
+Spent = Callable[[], tuple[int, float]]
+"""Tokens and US dollars of other agents that count against the limits."""
 
 
 class Limits(NamedTuple):
@@ -50,6 +54,8 @@ class Loop:
         emit: Emit,
         patience: Patience = Patience(),  # noqa: B008 - a NamedTuple can't be changed
         renew: Renew | None = None,
+        news: News | None = None,
+        spent: Spent | None = None,
     ) -> None:
         self.session = session
         self.brain = brain
@@ -59,6 +65,8 @@ class Loop:
         self.emit = emit
         self.patience = patience
         self.renew = renew
+        self.news = news
+        self.spent = spent
         self.meter = Meter()
         self._prefix = self._measured()
         self._first_turn = session.totals.turns
@@ -92,6 +100,8 @@ class Loop:
             if not calls:
                 return self._last(reply)
             sound = await self.executor.run(calls)
+            if self.news is not None and (news := await self.news()):
+                await self.session.add_note(news)
             unsound = 0 if any(sound) else unsound + 1
             if unsound >= MOST_UNSOUND_TURNS:
                 problem = f"{unsound} replies in a row had only calls that can't be run"
@@ -180,9 +190,12 @@ class Loop:
         totals, limits = self.session.totals, self.limits
         if limits.turns and totals.turns >= limits.turns:
             return "max-turns"
-        if limits.tokens and totals.usage.shown_to_model + totals.usage.output >= limits.tokens:
+        if not limits.tokens and not limits.cost:
+            return None
+        tokens, cost = self.spent() if self.spent is not None else (0, 0.0)
+        if limits.tokens and totals.usage.shown_to_model + totals.usage.output + tokens >= limits.tokens:
             return "max-tokens"
-        if limits.cost and totals.cost >= limits.cost:
+        if limits.cost and totals.cost + cost >= limits.cost:
             return "max-cost"
         return None
 

@@ -31,6 +31,8 @@ from kitbag.store.private_files import StoreError
 
 PREFIX = "session/"
 """Streams of sessions begin so."""
+NOTE = "<task-notification "
+"""Messages that nobody said begin so."""
 _LONGEST_ABOUT = 120
 
 
@@ -100,6 +102,12 @@ class Session:
         shown = tuple(one_turn)
         body = {"message": message_to_json(message), "one_turn": [list(pair) for pair in shown]}
         await self._write("user", body, lambda seq: self._apply_user(message, seq, shown))
+
+    async def add_note(self, text: str) -> None:
+        """Something that the model is told and nobody said. It begins with the mark that says so."""
+        message = Message("user", (Text(whole(text)),))
+        body = {"message": message_to_json(message)}
+        await self._write("note", body, lambda seq: self._add(_Line(message, seq)))
 
     async def add_reply(
         self, message: Message, usage: Usage, cost: float | None, model: str, *, incomplete: str = ""
@@ -231,6 +239,8 @@ class Session:
             case "reply":
                 message, usage = _read_message(body["message"]), Usage(*body.get("usage", ()))
                 self._apply_reply(message, record.seq, usage, body.get("cost"), bool(body.get("incomplete")))
+            case "note":
+                self._add(_Line(_read_message(body["message"]), record.seq))
             case "intent":
                 self.began.add(body["call"])
             case "result":
@@ -329,8 +339,8 @@ def _read_use(body: Mapping[str, Any]) -> SkillUse:
 
 
 def is_said(message: Message) -> bool:
-    """A person's message, not a tool's result."""
-    return message.role == "user" and not message.results
+    """A person's message, not a tool's result and not a note."""
+    return message.role == "user" and not message.results and not message.text.startswith(NOTE)
 
 
 def resume(journal: Journal, session_id: str, until: int | None = None) -> Session:

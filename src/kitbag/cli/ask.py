@@ -14,7 +14,9 @@ from kitbag.runtime.agent import Options
 def ask(options: dict[str, Any]) -> int:
     """The exit code."""
     try:
-        wanted = Wanted(options["prompt"], _options(options), options["output_format"], options["input_format"])
+        wanted = Wanted(
+            options["prompt"], _options(options), options["output_format"], options["input_format"], options["waits"]
+        )
     except KitbagError as error:
         report_for(options["output_format"]).fail(error)
         return error.exit_code

@@ -9,10 +9,11 @@ import asyncio
 import gc
 import sys
 import traceback
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kitbag.agent.run import Run
+from kitbag.cli import output
 from kitbag.cli.interruption import InterruptedRunError, Interruption
 from kitbag.cli.interruption import run as run_hearing
 from kitbag.cli.run_reports import Report, report_for
@@ -43,6 +44,8 @@ class Wanted(NamedTuple):
     options: Options
     output_format: str = "text"
     input_format: str = "text"
+    waits: bool = True
+    """For background work that outlasts the answer."""
 
 
 def run_headless(wanted: Wanted) -> int:
@@ -98,21 +101,49 @@ async def _run_all(wanted: Wanted, first: Request | None, report: Report, interr
     code, count = 0, 0
     async with Agent(options=wanted.options, person=_person(wanted)) as agent:
         report.redactor = agent.journal.redactor
-        async for request in _requests(first):
-            count += 1
+
+        async def answer(request: Request) -> int:
             async with agent.run(request.text, request.images) as run:
                 interruption.cancels(run.cancel)
                 async for event in run:
                     report.event(event)
                 if not interruption.number:  # else what it asked for is done
                     interruption.cancels(task.cancel)
-            code = _exit_code(run)
+            return _exit_code(run)
+
+        async for request in _requests(first):
+            count += 1
+            code = await answer(request)
             if code or interruption.number:
                 break
         if not count:
             raise UsageError("there is no request", "send one on standard input, as JSON on one line")
+        if not code and not interruption.number:
+            code = await _see_through(agent, wanted, answer)
         report.end()
     return interruption.exit_code if interruption.number else code
+
+
+async def _see_through(agent: Agent, wanted: Wanted, answer: Callable[[Request], Awaitable[int]]) -> int:
+    """Background work that outlasts the answer: the model is told when it has ended, and may go on."""
+    if agent.delegation is None or not agent.delegation.unfinished():
+        return 0
+    from kitbag.cli.background import STILL_RUNNING, told_left, wait_for_background
+
+    while left := agent.delegation.unfinished():
+        if wanted.waits:
+            left = await wait_for_background(agent, _remark)
+        if left:
+            _remark(told_left(left))
+            return STILL_RUNNING
+        code = await answer(Request("", ()))
+        if code:
+            return code
+    return 0
+
+
+def _remark(text: str) -> None:
+    output.remark(output.clean(text))
 
 
 def _person(wanted: Wanted) -> "TerminalAsker | None":

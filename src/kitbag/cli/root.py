@@ -41,6 +41,7 @@ Exit codes:
   5    several things have that name
   6    found, but it can't be used, or it is refused
   7    the model failed (-p)
+  8    background work still runs, or waits for your answer (-p)
   9    the model's answer was empty (-p)
   10   over budget after everything that may be cut (pack)
   11   stopped at --max-turns (-p)
@@ -71,6 +72,7 @@ def _run_options(function: F) -> F:
         ),
         click.option("--output-format", type=click.Choice(["text", "json", "stream-json"]), default="text"),
         click.option("--input-format", type=click.Choice(["text", "stream-json"]), default="text"),
+        click.option("--wait/--no-wait", "waits", default=True, help="For background work that outlasts the answer."),
         click.option("--model", default="", metavar="NAME", help="provider/model, an alias, or offline."),
         click.option("--effort", type=click.Choice(["low", "medium", "high"]), help="How long the model may think."),
         click.option("--agent", default="", metavar="NAME", help="Be this agent."),

@@ -10,6 +10,8 @@ _CANONICAL: Final = (
     "Read Write Edit Bash Glob Grep WebFetch WebSearch TodoWrite AskUser Skill Task TaskOutput TaskStop NotebookEdit"
 )
 CANONICAL: Final = tuple(_CANONICAL.split())
+COMPANIONS: Final = ("SearchSkills", "ListLoadedSkills", "UnloadSkill")
+"""Tools that come with Skill; a list may name them, and need not."""
 
 # Names of other tools, without case, `_` and `-`. Left: what they come to here.
 _GROUPS: Final = (
@@ -69,7 +71,7 @@ _NO_COUNTERPART: Final = (
 # Copilot's tool groups look like its MCP servers (`search/codebase`, `github/create_issue`).
 _COPILOT_GROUPS: Final = "agent edit execute notebook read runcommands search todo vscode web"
 
-_ALIASES: Final[dict[str, tuple[str, ...]]] = {name.lower(): (name,) for name in CANONICAL}
+_ALIASES: Final[dict[str, tuple[str, ...]]] = {name.lower(): (name,) for name in (*CANONICAL, *COMPANIONS)}
 for _names, _written in _GROUPS:
     for _alias in _written.split():
         _ALIASES[_alias] = tuple(_names.split())

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from kitbag.messages import Part, Text, ToolCall
 from kitbag.models.offline_requests import Replace
 from kitbag.models.offline_run import about_run, refusals
-from kitbag.models.offline_skills import skill_call, told_test_command
+from kitbag.models.offline_skills import readme_call, skill_call, told_test_command
 from kitbag.models.offline_talk import (
     WORK_LINE,
     Hit,
@@ -89,8 +89,8 @@ def _searches(wish: Replace, talk: Talk) -> list[ToolCall]:
 
 
 def _next_edits(plan: _Plan, talk: Talk, edits: list[Step]) -> list[ToolCall]:
-    """Some files at a time: first they are read, then changed. After a refusal nothing more is tried."""
-    if any(step.is_refused for step in edits):
+    """Some files at a time: first they are read, then changed. Where all is refused, no more is tried."""
+    if edits and all(step.is_refused for step in edits):
         return []
     read = {step.path for step in talk.of("Read")}
     edited = {step.path for step in edits}
@@ -113,13 +113,10 @@ def _checks(wish: Replace, talk: Talk, searched: bool) -> list[ToolCall]:
     calls = [] if searched else _searches(wish, talk)
     if talk.of("Bash") or "Bash" not in talk.tools:
         return calls
-    told = told_test_command(talk)
+    told = told_test_command(talk, readme=wish.tests)
     if told is not None:
         return [*calls, talk.call("Bash", command=told.command, description="Run the tests")]
-    has_read = any(step.path == "README.md" and step.call.arguments.get("offset", 1) == 1 for step in talk.of("Read"))
-    if wish.tests and "Read" in talk.tools and not (searched and has_read):
-        return [*calls, talk.call("Read", file_path="README.md", offset=1)]
-    return calls
+    return [*calls, *(readme_call(talk) if wish.tests else ())]
 
 
 # What is to be changed
@@ -240,7 +237,7 @@ def _told(wish: Replace, plan: _Plan, talk: Talk, again: list[Step]) -> list[str
         "\n".join(dict.fromkeys(problems)),
         refusals(edits) if rest else "",
         _left_out(plan),
-        about_run(talk, told_test_command(talk), wish.tests),
+        about_run(talk, told_test_command(talk, wish.tests), wish.tests),
         "`kitbag undo` shows what was changed and takes it back.",
     ]
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from kitbag.messages import Part, Text
 from kitbag.models.offline_requests import RunCommand, RunTests
-from kitbag.models.offline_skills import ToldCommand, skill_call, told_test_command
+from kitbag.models.offline_skills import ToldCommand, readme_call, skill_call, told_test_command
 from kitbag.models.offline_talk import WORK_LINE, Step, Talk, code, fenced
 
 _LAST_LINES: Final = 25
@@ -32,8 +32,7 @@ def next_in_running(wish: RunCommand | RunTests, talk: Talk) -> list[Part]:
     told = told_test_command(talk)
     if told is not None:
         return [talk.call("Bash", command=told.command, description="Run the tests")]
-    readme = [talk.call("Read", file_path="README.md", offset=1)] if "Read" in talk.tools else []
-    if not talk.steps and (calls := [*skill_call(talk), *readme]):
+    if not talk.steps and (calls := [*skill_call(talk), *readme_call(talk)]):
         return list(calls)
     return [_answer(f"Nothing was run. {_NO_COMMAND}")]
 

@@ -11,10 +11,11 @@ from typing import Final, NamedTuple
 
 from kitbag.library.router import words_of
 from kitbag.messages import Text, ToolCall
-from kitbag.models.offline_talk import CATALOGS, Talk, places_of, spoken
+from kitbag.models.offline_talk import CATALOGS, Step, Talk, places_of, spoken
 from kitbag.models.provider import Request
 
 _ENTRY = re.compile(r"^- (\S+?)(?:: (.*))?$", re.MULTILINE)
+README: Final = "README.md"
 _BLOCK: Final = "skill-invocation"
 _NAME = re.compile(r'<skill-invocation name="([^"\n]{1,200})"')
 _FENCE = re.compile(r"\s{0,12}(`{3,}|~{3,})\s*(\w*)\s*$")
@@ -79,19 +80,27 @@ def _score(name: str, description: str, said: str, wanted: set[str]) -> Found:
     return Found(name, sorted(in_name | in_description), score)
 
 
-def told_test_command(talk: Talk) -> ToldCommand | None:
+def told_test_command(talk: Talk, readme: bool = True) -> ToldCommand | None:
     """Of the skill that was loaded last and tells one; else of README.md, where that was read for it."""
     for block in _loaded_skills(talk.request):
         command = labelled_command(block)
         if command:
             name = _NAME.match(block)
             return ToldCommand(command, f"the skill {html.unescape(name[1])}" if name else "a skill")
-    for step in talk.of("Read"):
-        if step.path == "README.md" and not step.is_error:
-            command = labelled_command(_NUMBERED.sub("", step.text))
-            if command:
-                return ToldCommand(command, "README.md")
+    for step in _readings(talk) if readme else []:
+        command = labelled_command(_NUMBERED.sub("", step.text)) if not step.is_error else ""
+        if command:
+            return ToldCommand(command, README)
     return None
+
+
+def readme_call(talk: Talk) -> list[ToolCall]:
+    """Reads it, whole and once, for what it says about the tests."""
+    return [talk.call("Read", file_path=README)] if "Read" in talk.tools and not _readings(talk) else []
+
+
+def _readings(talk: Talk) -> list[Step]:
+    return [step for step in talk.of("Read") if step.path == README and "limit" not in step.call.arguments]
 
 
 def _loaded_skills(request: Request) -> Iterator[str]:

@@ -18,6 +18,7 @@ MARK: Final = "KITBAG_COMMAND_ID"
 _SECONDS = 2.0
 _PAUSE = 0.002
 _LOWEST_DESCRIPTOR = 70
+_ENDLESS = sys.maxsize
 _MOST_STARTED = 50_000
 """More processes than a processor starts in a second."""
 
@@ -49,10 +50,9 @@ class Leash:
     def end_all(self) -> None:
         """Until there is nothing more."""
         deadline = time.monotonic() + _SECONDS
-        lowest = self._lowest()
         needed, quiet = 1, 0
         while quiet < needed and time.monotonic() < deadline:
-            alive, unclear = self._look(lowest)
+            alive, unclear = self._look(*self._numbers())
             for pid in alive:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
@@ -67,12 +67,15 @@ class Leash:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    def _lowest(self) -> int:
-        """Whatever the command started has a higher number than this; zero when they may have begun anew since."""
+    def _numbers(self) -> tuple[int, int]:
+        """Between these are the numbers of whatever the command started; numbers are given in turn. All numbers when
+        the turn may have begun anew since."""
         since = (time.monotonic() - self._begun) * _MOST_STARTED * (os.cpu_count() or 1)
-        return self._first if self._first + since < _highest_number() else 0
+        last = _number_in("/proc/sys/kernel/ns_last_pid") or _ENDLESS
+        soon = self._first + since < _highest_number()
+        return (self._first, last) if soon and self._first <= last else (0, _ENDLESS)
 
-    def _look(self, lowest: int) -> tuple[list[int], bool]:
+    def _look(self, lowest: int, highest: int) -> tuple[list[int], bool]:
         """What carries the mark, and whether something may have been missed."""
         try:
             names = os.listdir("/proc")
@@ -82,7 +85,7 @@ class Leash:
         unclear = lowest == 0
         mark, own = self.mark.encode(), os.getpid()
         for name in names:
-            if not name.isdigit() or int(name) <= lowest or int(name) == own:
+            if not name.isdigit() or not lowest < int(name) <= highest or int(name) == own:
                 continue
             environment = b""
             with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb", buffering=0) as file:
@@ -128,13 +131,17 @@ def _started(process: str) -> int:
         with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
             return int(file.read().rpartition(")")[2].split()[19])
     except (OSError, ValueError, IndexError):
-        return sys.maxsize
+        return _ENDLESS
 
 
 @cache
 def _highest_number() -> int:
+    return _number_in("/proc/sys/kernel/pid_max")
+
+
+def _number_in(path: str) -> int:
     try:
-        with open("/proc/sys/kernel/pid_max", encoding="ascii") as file:
+        with open(path, "rb", buffering=0) as file:
             return int(file.read())
     except (OSError, ValueError):
         return 0

@@ -90,6 +90,7 @@ _PRIVATE_PARTS: Final = frozenset(
         ".cargo/credentials.toml", ".gem/credentials",
     )
 )  # fmt: skip
+_PRIVATE_STARTS: Final = frozenset(private.partition("/")[0] for private in _PRIVATE_PARTS)
 _PRIVATE_FILE = re.compile(
     r"(?!.*\.(?:example|sample|template|dist|pub)$)(?!(?:example|sample|template)\.env$)(?:"
     r"\.?\.env(?:[.~_-].*)?|.+\.env|\.envrc"
@@ -204,10 +205,11 @@ def _has(place: str, name: str, added: str) -> bool:
 def private_reason(path: str) -> str:
     """Why such a path holds secrets, by its words alone; empty when nothing speaks against reading it."""
     parts = _parts(path)
-    joined = f"/{'/'.join(parts)}/"
-    for private in _PRIVATE_PARTS:
-        if f"/{private}/" in joined:
-            return f"`{private}` holds secrets"
+    if not _PRIVATE_STARTS.isdisjoint(parts):
+        joined = f"/{'/'.join(parts)}/"
+        for private in _PRIVATE_PARTS:
+            if f"/{private}/" in joined:
+                return f"`{private}` holds secrets"
     if parts and _PRIVATE_FILE.fullmatch(parts[-1]):
         return "such files hold secrets"
     if ".git" in parts and parts[-1] in ("config", "credentials"):

@@ -7,17 +7,19 @@ forbids, rules that ask, protections, rules that allow, what the mode allows; th
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from kitbag.library.modes import Mode
 from kitbag.library.tool_names import ToolAccess
 from kitbag.permissions.decide_other import decide_other
-from kitbag.permissions.found_files import FoundFiles
 from kitbag.permissions.model import Judgement, Part, Protection, Workspace, strictest
 from kitbag.permissions.narrowing import limits_of
 from kitbag.permissions.policy import Policy, Verdict, by_rule, without_questions
 from kitbag.permissions.rule_matching import matches_parameter
 from kitbag.permissions.rules import COMPANIONS, EDIT_TOOLS, Rule, Rules
+
+if TYPE_CHECKING:
+    from kitbag.permissions.found_files import FoundFiles
 
 READ_ONLY_AGENTS: Final = frozenset(("Explore", "Plan"))
 _PATH_KEYS: Final = ("file_path", "path", "notebook_path", "filePath", "file")
@@ -112,8 +114,10 @@ class Permissions:
             return deciding(self._policy, tool, arguments, start)
         return _judgement(self._policy, [decide_other(self._policy, tool, arguments, self._read_only_agents)])
 
-    def found_files(self, start: str) -> FoundFiles:
+    def found_files(self, start: str) -> "FoundFiles":
         """For what a search found below a folder: says at once which of many files Read may surely read."""
+        from kitbag.permissions.found_files import FoundFiles
+
         return FoundFiles(self._policy, start, usable=self._missing("Read") is None)
 
     def _missing(self, tool: str) -> Part | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Final, Literal, NamedTuple
 
 from kitbag.errors import UsageError
-from kitbag.library.tool_aliases import CANONICAL, close_to, is_one_name, matches, resolve
+from kitbag.library.tool_aliases import CANONICAL, COMPANIONS, close_to, is_one_name, matches, resolve
 from kitbag.permissions.model import Effect
 
 Scope = Literal["user", "project", "command line", "session", "agent", "skill"]
@@ -30,7 +30,6 @@ class Rule(NamedTuple):
     """The folder that patterns such as `/x` start from."""
 
 
-COMPANIONS: Final = ("ListLoadedSkills", "SearchSkills", "UnloadSkill")
 READ_TOOLS: Final = ("Read", "Glob", "Grep")
 EDIT_TOOLS: Final = ("Edit", "Write", "NotebookEdit")
 _FAMILIES: Final = {"Read": READ_TOOLS, "Edit": EDIT_TOOLS}

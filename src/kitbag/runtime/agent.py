@@ -427,13 +427,27 @@ class Agent:
         return await loop.run()
 
     async def _take(self, request: str, images: Sequence[Image], emit: Emit, executor: Executor) -> None:
-        """What the person says becomes a message."""
+        """What the person says becomes a message. Without one it goes on, when there is news."""
+        news = await self._news()
+        if news:
+            await self.session.add_note(news)
+        if not request and not images:
+            if not news:
+                raise UsageError("there is no request", "say something")
+            return
         await self._requests.add(request, images, self.system[0].text if self.system else "", emit)
 
     def _result_texts(self) -> Iterator[str]:
         for message in self.session.messages():
             for result in message.results:
                 yield from (part.text for part in result.content if isinstance(part, Text))
+
+    async def _news(self) -> str:
+        """Background work that has ended since."""
+        return await self.delegation.news() if self.delegation is not None else ""
+
+    def _spent(self) -> tuple[int, float]:
+        return self.delegation.spent() if self.delegation is not None else (0, 0.0)
 
     def _asked_by(self) -> str:
         """As a person reads it, in a question."""
@@ -448,9 +462,20 @@ class Agent:
         brain = Brain(self.provider, self.chosen.model, Room(known.window, known.max_output), known.price, effort)
         self._path_skills.look_again()
         executor = Executor(
-            self.session, self.toolset, self._here(), self.approvals, emit, options.agent, self._path_skills
+            self.session, self.toolset, self._here(), self.approvals, emit, self._asked_by(), self._path_skills
         )
-        return Loop(self.session, brain, executor, self.system, limits, emit, self._patience, self._renew)
+        return Loop(
+            self.session,
+            brain,
+            executor,
+            self.system,
+            limits,
+            emit,
+            self._patience,
+            self._renew,
+            self._news,
+            self._spent,
+        )
 
 
 _MOST_NAMED = 100

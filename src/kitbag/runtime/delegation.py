@@ -171,6 +171,21 @@ class Delegated:
     def _report(self, task: Task) -> Report:
         return report_of(self.board, task)
 
+    async def news(self) -> str:
+        if self._shared is None and not self._root:
+            return ""
+        from kitbag.runtime.notifications import take_notifications
+
+        return await take_notifications(self.board, self._root, self._parent)
+
+    def spent(self) -> tuple[int, float]:
+        reports = [self._report(task) for task in self.board.below(self._parent or self._root)]
+        return sum(report.tokens for report in reports), sum(report.cost or 0.0 for report in reports)
+
+    def unfinished(self) -> list[Report]:
+        begun = self.board.below(self._parent or self._root)
+        return [self._report(task) for task in begun if task.background and not task.is_finished]
+
     async def stop(self, task_id: str) -> Stopped:
         task = self.board.find(task_id)
         if task.is_finished:

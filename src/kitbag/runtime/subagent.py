@@ -81,7 +81,7 @@ class Subagent(Agent):
     async def _open(self) -> None:
         inherited, definition = self._inherited, self.definition
         assert definition is not None
-        self.ground, self.journal = inherited.ground, inherited.journal
+        self.ground, self.journal, self.sources = inherited.ground, inherited.journal, inherited.sources
         self._goes_on = self.journal.last(PREFIX + self._session_id) is not None
         self.session = (
             resume(self.journal, self._session_id) if self._goes_on else Session(self.journal, self._session_id)

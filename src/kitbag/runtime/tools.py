@@ -7,6 +7,7 @@ from kitbag.tools.base import Tool
 
 def every_tool() -> list[Tool[Any]]:
     from kitbag.tools.ask_user import ASK_USER
+    from kitbag.tools.bash import BASH
     from kitbag.tools.edit import EDIT
     from kitbag.tools.glob import GLOB
     from kitbag.tools.grep import GREP
@@ -16,7 +17,20 @@ def every_tool() -> list[Tool[Any]]:
     from kitbag.tools.web_search import WEB_SEARCH
     from kitbag.tools.write import WRITE
 
-    return [READ, WRITE, EDIT, GLOB, GREP, web_fetch(), WEB_SEARCH, TODO_WRITE, ASK_USER, *skill_tools(), *task_tools()]
+    return [
+        READ,
+        WRITE,
+        EDIT,
+        BASH,
+        GLOB,
+        GREP,
+        web_fetch(),
+        WEB_SEARCH,
+        TODO_WRITE,
+        ASK_USER,
+        *skill_tools(),
+        *task_tools(),
+    ]
 
 
 def skill_tools() -> list[Tool[Any]]:

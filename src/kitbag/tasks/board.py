@@ -7,20 +7,30 @@ the commands, and whoever shows tasks. A fleet may stand behind the same methods
 
 import asyncio
 import contextlib
+import os
+import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from difflib import get_close_matches
 from typing import Any, Final
 
 from kitbag.errors import AmbiguousError, NotFoundError
+from kitbag.tasks.version import __version__
+from kitbag.store.faults import point
 from kitbag.store.journal import Entry, Journal
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.model import End, Kind, Task, Wish, apply
 from kitbag.tasks.owner import Owner, this_process
+from kitbag.tasks.processes import end_processes
 
 STREAM: Final = "tasks"
 WISHES: Final = "task/"
-"""Streams with what was asked for: read by whoever carries it out, and by nobody else."""
+"""Streams with what was asked for and long answers: read by those who need them, and by nobody else."""
 ENDED_WITH_OWNER: Final = "the process that ran it ended before it did"
+SHOWN: Final = 4_000
+"""Characters of an answer that everybody who looks at the board has in memory."""
+_PIECE = 500_000
+_LOOK_SECONDS = 1.0
+"""How often an owner that may have vanished is looked for."""
 
 
 class Board:
@@ -33,6 +43,7 @@ class Board:
         self._children: dict[str, list[str]] = {}
         self._open: dict[str, None] = {}
         """Those that have not ended, so that looking after them costs nothing for the others."""
+        self._buried_at = 0.0
 
     # Looking
 
@@ -72,17 +83,21 @@ class Board:
         self.refresh()
         return self._tasks.get(task_id)
 
-    def find(self, name: str) -> Task:
-        """By its id, or what that begins with. Raises NotFoundError with what is close, and AmbiguousError."""
+    def find(self, name: str, among: Callable[[Task], bool] | None = None) -> Task:
+        """By its id, or what that begins with. Raises NotFoundError with what is close, and AmbiguousError.
+
+        `among`: the others are as if they were not there.
+        """
         self.refresh()
-        if name in self._tasks:
-            return self._tasks[name]
-        found = [task_id for task_id in self._tasks if len(name) >= 3 and task_id.startswith(name)]
+        known = self._tasks if among is None else {task.id: task for task in self._tasks.values() if among(task)}
+        if name in known:
+            return known[name]
+        found = [task_id for task_id in known if len(name) >= 3 and task_id.startswith(name)]
         if len(found) > 1:
-            raise AmbiguousError(f"several tasks begin with {name!r}", f"write one of {', '.join(found[:10])}")
+            raise AmbiguousError(f"several tasks begin with {name[:80]!r}", f"write one of {', '.join(found[:10])}")
         if found:
-            return self._tasks[found[0]]
-        close = get_close_matches(name, self._tasks, 3, 0.6)
+            return known[found[0]]
+        close = get_close_matches(name[:80], known, 3, 0.6)
         fix = f"did you mean {' or '.join(close)}?" if close else "`kitbag tasks list` shows those there are"
         raise NotFoundError(f"there is no task {name[:80]!r}", fix)
 
@@ -96,14 +111,31 @@ class Board:
 
     def wish(self, task_id: str) -> Wish:
         """What was asked for last. Raises NotFoundError."""
+        return self.last_wish(task_id)[0]
+
+    def last_wish(self, task_id: str) -> tuple[Wish, int]:
+        """With the number of its record: what its session holds after that answers it."""
         wish: Wish | None = None
+        seq = 0
         for record in self.journal.read(WISHES + task_id):
             if record.kind == "wish":
                 known = {name: record.body[name] for name in Wish._fields if name in record.body}
-                wish = Wish(**known)._replace(skills=tuple(record.body.get("skills", ())))
+                wish, seq = Wish(**known)._replace(skills=tuple(record.body.get("skills", ()))), record.seq
         if wish is None:
             raise NotFoundError(f"what task {task_id} was asked for is not in the journal", "begin another one")
-        return wish
+        return wish, seq
+
+    def answer(self, task: Task) -> str:
+        """All of what it ended with."""
+        end = task.end
+        if end is None or not end.rest:
+            return end.text if end is not None else ""
+        pieces = [
+            str(record.body["text"])
+            for record in self.journal.read(WISHES + task.id)
+            if record.kind == "answer" and record.body["name"] == end.rest
+        ]
+        return "".join(pieces)
 
     async def changed(self, seconds: float | None = None) -> bool:
         """Until the journal grows, whoever writes to it; False when the time is over."""
@@ -119,8 +151,9 @@ class Board:
                     if is_so(task):
                         return task
                     # An owner may vanish without a word, so it is looked for from time to time.
-                    await self.journal.changed(seen, 1.0)
-                    await self.bury()
+                    await self.journal.changed(seen, _LOOK_SECONDS)
+                    if time.monotonic() - self._buried_at >= _LOOK_SECONDS:
+                        await self.bury()
         except TimeoutError:
             return None
 
@@ -152,14 +185,17 @@ class Board:
             "depth": depth,
             "background": background,
             "directory": wish.directory,
+            "version": __version__,
         }
         await self.journal.write_all([_wish_entry(task_id, wish), Entry(STREAM, "created", body)])
+        point("task-created")
         return self.find(task_id)
 
     async def claim(
         self, task: Task, owner: Owner | None = None, *, again: bool = False, recovered: bool = False
     ) -> bool:
-        """Begins it. False when somebody else was first. `again`: also when it has ended before."""
+        """Begins it. False when somebody else was first, or has ended it meanwhile. `again`: also when it had ended
+        before, which is for a person to want; `recovered`: it was begun before, and got nowhere."""
         run = task.run + 1
         body = {
             "id": task.id,
@@ -168,13 +204,17 @@ class Board:
             "again": again,
             "recovered": recovered,
         }
-        return await self.journal.write_once(f"begun:{task.id}:{run}", STREAM, "begun", body) is not None
+        if await self.journal.write_once(f"begun:{task.id}:{run}", STREAM, "begun", body) is None:
+            return False
+        point("task-claimed")
+        begun = self.find(task.id)
+        return begun.run == run and not begun.is_finished
 
-    async def queue_again(self, task: Task, wish: Wish) -> None:
-        """For a worker: it goes on from where it was."""
-        await self.journal.write_all(
-            [_wish_entry(task.id, wish), Entry(STREAM, "queued", {"id": task.id, "run": task.run})]
-        )
+    async def queue_again(self, task: Task, wish: Wish) -> bool:
+        """For a worker: it goes on from where it was. False when somebody else was first; then nothing is asked."""
+        body = {"id": task.id, "run": task.run, "version": __version__}
+        entries = [_wish_entry(task.id, wish), Entry(STREAM, "queued", body)]
+        return await self.journal.write_all_once(f"queued:{task.id}:{task.run}", entries)
 
     async def ask_again(self, task: Task, wish: Wish) -> None:
         await self.journal.write_all([_wish_entry(task.id, wish)])
@@ -184,8 +224,25 @@ class Board:
 
     async def end(self, task_id: str, run: int, end: End) -> bool:
         """False when it had ended before: the first end counts."""
+        end = await self._put_away(task_id, end)
         body = {"id": task_id, "run": run, **end._asdict()}
-        return await self.journal.write_once(f"ended:{task_id}:{run}", STREAM, "ended", body) is not None
+        point("end-unwritten")
+        if await self.journal.write_once(f"ended:{task_id}:{run}", STREAM, "ended", body) is None:
+            return False
+        point("end-written")
+        ended = self.get(task_id)
+        return ended is not None and ended.run == run and ended.is_finished
+
+    async def _put_away(self, task_id: str, end: End) -> End:
+        """A long answer is on the disk before the end that tells of it, and not in everybody's memory."""
+        if len(end.text) <= SHOWN:
+            return end
+        name = os.urandom(6).hex()
+        pieces = [end.text[start : start + _PIECE] for start in range(0, len(end.text), _PIECE)]
+        await self.journal.write_all(
+            [Entry(WISHES + task_id, "answer", {"name": name, "text": piece}) for piece in pieces]
+        )
+        return end._replace(text=end.text[:SHOWN], length=len(end.text), rest=name)
 
     async def want_stop(self, tasks: Iterable[Task], by: str = "") -> None:
         await self.journal.write_all([Entry(STREAM, "stop", {"id": task.id, "by": by}) for task in tasks])
@@ -202,15 +259,30 @@ class Board:
         return await self.journal.write_once(f"notified:{task_id}:{run}", STREAM, "notified", body) is not None
 
     async def bury(self) -> list[Task]:
-        """Ends what ran in front in a process that is gone. Background work is left to a worker, who recovers it."""
+        """Ends what ran in front in a process that is gone, with the processes it left. Background work is left to a
+        worker, who recovers it."""
+        self._buried_at = time.monotonic()
+        dead = [task for task in self.unfinished() if not task.background and _lost_its_owner(task)]
+        if not dead:
+            return []
+        await asyncio.to_thread(end_processes, *(task.id for task in dead))
         buried: list[Task] = []
-        for task in self.unfinished():
-            if task.background or task.status == "queued" or task.owner is None or task.owner.is_alive():
-                continue
+        for task in dead:
             with contextlib.suppress(StoreError):
-                if await self.end(task.id, task.run, End("interrupted", error=ENDED_WITH_OWNER)):
+                status = "cancelled" if task.stop_wanted else "interrupted"
+                if await self.end(task.id, task.run, End(status, error=ENDED_WITH_OWNER)):
                     buried.append(task)
         return buried
+
+    def orphans(self) -> list[Task]:
+        """Background work that nobody does: it waits, or its process is gone."""
+        return [
+            task for task in self.unfinished() if task.background and (task.status == "queued" or _lost_its_owner(task))
+        ]
+
+
+def _lost_its_owner(task: Task) -> bool:
+    return task.status != "queued" and task.owner is not None and not task.owner.is_alive()
 
 
 def _wish_entry(task_id: str, wish: Wish) -> Entry:

@@ -64,6 +64,10 @@ class End(NamedTuple):
     seconds: float = 0.0
     branch: str = ""
     """Where the changes of an agent in a worktree of its own are."""
+    length: int = 0
+    """Characters of the whole text, where `text` is only its beginning."""
+    rest: str = ""
+    """The name under which the whole text was put away."""
 
 
 class Task(NamedTuple):
@@ -94,6 +98,10 @@ class Task(NamedTuple):
     warnings: tuple[str, ...] = ()
     notified: bool = False
     """The session that began it has been told of its end."""
+    questions: tuple[str, ...] = ()
+    """Those that wait for an answer."""
+    version: str = ""
+    """The Kitbag that it was created with, or last resumed with."""
 
     @property
     def is_finished(self) -> bool:
@@ -133,58 +141,73 @@ def apply(tasks: dict[str, Task], record: Record) -> str:
     body = cast("dict[str, Any]", record.body)
     task_id = str(body["id"])
     if record.kind == "created":
-        known = {name: body[name] for name in _CREATED}
-        tasks.setdefault(task_id, Task(created=record.at, session=task_id, **known))
-        return task_id
-    task = tasks[task_id]
-    match record.kind:
-        case "begun":
-            if int(body["run"]) == task.run + 1 and (task.end is None or bool(body["again"])):
-                recovered = bool(body.get("recovered"))
-                task = task._replace(
-                    status="running",
-                    owner=Owner(*body["owner"]),
-                    run=task.run + 1,
-                    recoveries=task.recoveries + 1 if recovered else 0,
-                    started=record.at,
-                    ended="",
-                    end=None,
-                    stop_wanted=False,
-                    notified=False,
-                )
-        case "queued":
-            if task.is_finished:
-                task = task._replace(
-                    status="queued",
-                    background=True,
-                    owner=None,
-                    end=None,
-                    ended="",
-                    stop_wanted=False,
-                    recoveries=0,
-                )
-        case "waiting":
-            if task.status == "running":
-                task = task._replace(status="waiting-approval")
-        case "answered":
-            if task.status == "waiting-approval":
-                task = task._replace(status="running")
-        case "session":
-            task = task._replace(session=str(body["session"]))
-        case "stop":
-            task = task._replace(stop_wanted=not task.is_finished or task.stop_wanted)
-        case "warning":
-            task = task._replace(warnings=(*task.warnings, str(body["text"])))
-        case "notified":
-            task = task._replace(notified=True)
-        case "ended":
-            if task.end is None and int(body["run"]) == task.run:
-                end = End(**{name: body[name] for name in End._fields if name in body})
-                task = task._replace(status=end.status, end=end, ended=record.at)
-        case _:
-            pass
-    tasks[task_id] = task
+        tasks.setdefault(task_id, _created(tasks, body, record.at))
+    else:
+        tasks[task_id] = _changed(tasks[task_id], record.kind, body, record.at)
     return task_id
 
 
+def _created(tasks: Mapping[str, Task], body: Mapping[str, Any], at: str) -> Task:
+    """Whatever a task begins after it was told to stop is to stop too."""
+    known = {name: body[name] for name in _CREATED}
+    parent = tasks.get(str(body["parent"]))
+    stopped = parent is not None and (parent.stop_wanted or parent.status == "cancelled")
+    version = str(body.get("version", ""))
+    return Task(created=at, session=str(body["id"]), stop_wanted=stopped, version=version, **known)
+
+
+def _changed(task: Task, kind: str, body: Mapping[str, Any], at: str) -> Task:
+    match kind:
+        case "begun":
+            return _begun(task, body, at) if int(body["run"]) == task.run + 1 else task
+        case "queued":
+            if task.is_finished:
+                fresh = task._replace(status="queued", owner=None, end=None, ended="", stop_wanted=False, recoveries=0)
+                return fresh._replace(version=str(body.get("version", "")))
+        case "waiting":
+            if task.status in ("running", "waiting-approval"):
+                asked = (*task.questions, str(body["question"]))
+                return task._replace(status="waiting-approval", questions=asked)
+        case "answered":
+            left = tuple(question for question in task.questions if question != str(body["question"]))
+            status = "running" if task.status == "waiting-approval" and not left else task.status
+            return task._replace(status=status, questions=left)
+        case "session":
+            return task._replace(session=str(body["session"]))
+        case "stop":
+            return task._replace(stop_wanted=not task.is_finished or task.stop_wanted)
+        case "warning":
+            return task._replace(warnings=(*task.warnings, str(body["text"]))[-_MOST_WARNINGS:])
+        case "notified":
+            return task._replace(notified=True)
+        case "ended":
+            if task.end is None and int(body["run"]) == task.run:
+                end = End(**{name: body[name] for name in End._fields if name in body})
+                return task._replace(status=end.status, end=end, ended=at, questions=())
+        case _:
+            pass
+    return task
+
+
+def _begun(task: Task, body: Mapping[str, Any], at: str) -> Task:
+    """What has ended begins again only when a person wants that; whoever came too late has used up the number."""
+    run = task.run + 1
+    if task.end is not None and not body["again"]:
+        return task._replace(run=run)
+    return task._replace(
+        status="running",
+        owner=Owner(*body["owner"]),
+        run=run,
+        recoveries=task.recoveries + 1 if body.get("recovered") else 0,
+        started=at,
+        ended="",
+        end=None,
+        # A wish to stop outlives the process that was to hear it.
+        stop_wanted=task.stop_wanted and task.end is None,
+        notified=False,
+        questions=(),
+    )
+
+
+_MOST_WARNINGS: Final = 20
 _CREATED: Final = ("id", "kind", "agent", "description", "root", "parent", "depth", "background", "directory")

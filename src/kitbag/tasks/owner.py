@@ -1,4 +1,5 @@
-"""Which process owns a task, and whether it still lives. A number alone does not say: it is given to others later.
+"""Which process owns a task, and whether it still lives. A number alone does not say: it is given to others later, and
+the same number means another process in a container.
 
 Used by the board and the worker.
 """
@@ -11,17 +12,20 @@ from typing import NamedTuple
 
 class Owner(NamedTuple):
     machine: str
+    """Its name, and the space in which its process numbers count."""
     boot: str
     pid: int
     started: str
     """The process's start, in the kernel's ticks; empty where that can't be told."""
 
-    def is_alive(self) -> bool:
-        """Of another machine nobody here can tell; then it is taken to live."""
-        if self.machine != _machine():
-            return True
+    def lives(self) -> bool | None:
+        """None where nobody here can tell: it is of another machine or container."""
+        name, _, space = self.machine.partition("/")
+        here, _, space_here = _machine().partition("/")
         if self.boot != _boot():
-            return False
+            return False if name == here else None
+        if space != space_here or (not self.boot and name != here):
+            return None
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
@@ -29,7 +33,11 @@ class Owner(NamedTuple):
         except PermissionError:
             pass
         started, state = _process(self.pid)
-        return state != "Z" and (not started or not self.started or started == self.started)
+        return state not in ("Z", "X") and (not started or not self.started or started == self.started)
+
+    def is_alive(self) -> bool:
+        """What can't be told is taken to live."""
+        return self.lives() is not False
 
 
 def this_process() -> Owner:
@@ -39,7 +47,11 @@ def this_process() -> Owner:
 
 @cache
 def _machine() -> str:
-    return socket.gethostname()
+    try:
+        space = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        space = ""
+    return f"{socket.gethostname()}/{space}"
 
 
 @cache

@@ -6,6 +6,7 @@ prints, command_directory learns where it ended, exit_status says what its statu
 
 import asyncio
 import contextlib
+import re
 import threading
 from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Final, NamedTuple
@@ -30,6 +31,10 @@ USUAL_TIME: Final = 120_000
 MOST_BYTES: Final = 100_000
 """The kernel takes no longer argument than 128 KB."""
 NOTHING_PRINTED: Final = "(no output)"
+_HELD = re.compile(
+    r"Read-only file system|Network is unreachable|[Cc]ould not resolve host|Temporary failure in name resolution"
+)
+"""What programs say in a sandbox, also those that go on after it."""
 
 
 class BashArguments(Arguments, frozen=True):
@@ -42,8 +47,8 @@ class BashArguments(Arguments, frozen=True):
 class _Done(NamedTuple):
     ran: Ran
     output: Shown
-    end: str
-    """Where the shell was when it ended; empty when that is not known."""
+    end: str | None
+    """Where the shell was when it ended: empty when that is not known, None for a command that does not move."""
 
 
 async def _bash(arguments: BashArguments, context: Context) -> Outcome:
@@ -132,11 +137,9 @@ def _kept(context: Context, wanted: Wanted) -> AbstractAsyncContextManager[None]
     from kitbag.permissions.decide_command import only_reads
     from kitbag.permissions.shell_analysis import analyse
 
-    return (
-        contextlib.nullcontext()
-        if only_reads(analyse(wanted.text))
-        else context.changes.around_command(context.call_id)
-    )
+    if only_reads(analyse(wanted.text)):
+        return contextlib.nullcontext()
+    return context.changes.around_command(context.call_id)
 
 
 # --- while it runs ----------------------------------------------------------------------------------------------
@@ -157,7 +160,7 @@ async def _run(wanted: Wanted, context: Context) -> _Done:
         with Trail(wanted.text) as trail:
             traced = wanted._replace(text=trail.text, descriptors=trail.descriptors)
             ran = run_wanted(traced, stop, output.take, tick)
-            return _Done(ran, output.shown(trail.added), "" if ran.stopped else trail.end())
+            return _Done(ran, output.shown(trail.added), trail.end())
 
     return await in_own_thread(work)
 
@@ -171,12 +174,12 @@ def _outcome(wanted: Wanted, done: _Done, context: Context) -> Outcome:
     says = answer_of(wanted.text, ran.status) if not ran.stopped else ""
     failed = bool(ran.stopped) or (ran.status != 0 and not says)
     ended = _ended(ran, wanted.seconds)
-    moved, about_directory = _moved(done.end, context)
+    moved, about_directory = _moved(done, context)
     remarks = [*output.remarks, *([f"[{exit_code(ran.status)}: {says}.]"] if says else []), *about_directory]
     if not failed and leaves_work_behind(wanted.text):
         remarks.append("[What it left running was ended with it. Use run_in_background for what is to go on.]")
     remarks += [f"[{visible(note)}]" for note in ran.notes]
-    if failed:
+    if failed or _HELD.search(printed):
         remarks += _advice(ran, wanted)
     body = printed if printed.strip() else NOTHING_PRINTED if not failed else ""
     text = "\n".join(part for part in (ended if failed else "", body, *remarks) if part)
@@ -206,13 +209,16 @@ def _ended(ran: Ran, seconds: float) -> str:
     return exit_code(ran.status)
 
 
-def _moved(end: str, context: Context) -> tuple[str, list[str]]:
+def _moved(done: _Done, context: Context) -> tuple[str, list[str]]:
     """Where the next command starts, if elsewhere, and what is to be said about it."""
-    if not end:
+    end = done.end
+    if end is None:
         return "", []
+    if not end or done.ran.stopped:
+        return "", [f"[Still in {visible(context.directory)}.]"]
     found = inside(end, context.workspace)
     if found:
-        return ("", []) if found == context.directory else (found, [])
+        return ("", []) if found == context.directory else (found, [f"[Now in {visible(found)}.]"])
     return "", [f"[Back in {visible(context.directory)}: {visible(end)} is no folder of the workspace.]"]
 
 

@@ -55,6 +55,8 @@ def _unless_refused(work: Callable[[], T]) -> T | Outcome:
         return work()
     except InvalidError as error:
         return refused(error)
+    except OSError as error:  # somebody else is at work in that folder
+        return failure(f"the file can't be used: {error.strerror or error}", "Look at it again.")
 
 
 def find_target(context: Context, tool: str, file_path: str) -> Target:
@@ -104,13 +106,20 @@ def _must_be_writable(resolved: str, path: str, exists: bool) -> None:
     """Told before anything is kept. Whoever comes too late for this is told by the system."""
     if exists and not os.access(resolved, os.W_OK, follow_symlinks=False):
         raise InvalidError(f"{path} is read-only", "Make it writable first if it is meant to be changed.")
-    folder = os.path.dirname(resolved)
-    while not os.path.lexists(folder):
-        folder = os.path.dirname(folder)
-    if not stat.S_ISDIR(os.lstat(folder).st_mode):
+    folder, mode = _deepest(os.path.dirname(resolved))
+    if not stat.S_ISDIR(mode):
         raise InvalidError(f"{path} can't be made: {visible(folder)} is no folder")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise InvalidError(f"{path} can't be changed: there is no right to write in the folder {visible(folder)}")
+
+
+def _deepest(folder: str) -> tuple[str, int]:
+    """The folder itself or the first above it that exists, and what it is."""
+    while True:
+        try:
+            return folder, os.lstat(folder).st_mode
+        except (FileNotFoundError, NotADirectoryError):
+            folder = os.path.dirname(folder)
 
 
 def _do(change: Change, context: Context, stop: threading.Event) -> Outcome:

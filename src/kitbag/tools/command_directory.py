@@ -45,10 +45,10 @@ class Trail:
                 os.close(descriptor)
         self._read, self.descriptors = -1, ()
 
-    def end(self) -> str:
-        """The path that was told; empty when none was."""
+    def end(self) -> str | None:
+        """The path that was told; empty when none was, None when none was to be told."""
         if self._read < 0:
-            return ""
+            return None
         told = b""
         with contextlib.suppress(BlockingIOError):
             told = os.read(self._read, _LONGEST_PATH)

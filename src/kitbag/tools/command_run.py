@@ -8,6 +8,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from kitbag.errors import InvalidError
@@ -46,7 +47,7 @@ def run_wanted(wanted: Wanted, stop: threading.Event, heard: Callable[[bytes], N
     """Raises InvalidError, SandboxError among them, when it did not run."""
     confinement = confinement_of(wanted)
     # A sandbox takes secrets out itself.
-    given = dict(os.environ) if confinement is not None else scrubbed(os.environ.items())
+    given = dict(os.environ) if confinement is not None else dict(_scrubbed(tuple(os.environ.items())))
     given.pop("OLDPWD", None)  # of no command of the session
     given["PWD"] = wanted.directory
     if wanted.session_id:
@@ -57,6 +58,12 @@ def run_wanted(wanted: Wanted, stop: threading.Event, heard: Callable[[bytes], N
     return run_confined(command, tick, confinement=confinement, workspace=wanted.workspace)
 
 
+@lru_cache(1)
+def _scrubbed(environment: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """It hardly ever changes, and to look for secrets in it takes time."""
+    return scrubbed(environment)
+
+
 async def in_own_thread(work: Callable[[threading.Event], T]) -> T:
     """A thread for it alone, since commands may take long and there are few others. Cancelling sets the event and waits
     for the end of the work, so that nothing goes on behind the caller's back.
@@ -64,6 +71,7 @@ async def in_own_thread(work: Callable[[threading.Event], T]) -> T:
     loop = asyncio.get_running_loop()
     stop = threading.Event()
     done: asyncio.Future[T] = loop.create_future()
+    done.add_done_callback(lambda ended: ended.exception())  # looked at, or asyncio complains about it
 
     def tell(result: T | None, error: BaseException | None) -> None:
         if done.done():
@@ -90,6 +98,4 @@ async def in_own_thread(work: Callable[[threading.Event], T]) -> T:
     except BaseException:
         stop.set()
         await asyncio.wait([done], timeout=_ENDING_SECONDS)
-        if done.done() and not done.cancelled():
-            done.exception()  # looked at, or asyncio complains about it
         raise

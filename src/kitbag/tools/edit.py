@@ -173,7 +173,7 @@ def _misquoted(text: str, old: str, new: str) -> str:
     """What is wrong with a quotation that would be found if it were set right in one of the usual ways."""
     lines = [line for line in old.split("\n") if line.strip()]
     if all(_NUMBERED.match(line) for line in lines) and (plain := _NUMBERED.sub("", old)) in text:
-        return f"It is at {_line_of(text, plain)} without the line numbers that Read puts before each line: leave them out."
+        return f"It is at {_line_of(text, plain)} without the line numbers, which Read puts there: leave them out."
     unescaped = (
         old.replace("\\n", "\n").replace("\\t", "\t").replace('\\"', '"').replace("\\'", "'").replace("\\\\", "\\")
     )

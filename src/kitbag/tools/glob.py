@@ -1,7 +1,7 @@
 """Glob: files by a pattern, the newest first. Nothing that Read would refuse is named.
 
-Used by the loop. globs reads the pattern, listing finds the files, places settles where and holds each that is shown
-against the rules.
+Used by the loop. globs reads the pattern, listing finds the files, places settles where, readable holds each that is
+shown against the rules.
 """
 
 import os
@@ -17,7 +17,8 @@ from kitbag.errors import InvalidError
 from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer, description, failure
 from kitbag.tools.globs import LONGEST, GlobError, depth_of, glob_regex, is_wild, split_fixed, wants_hidden
 from kitbag.tools.listing import Listed, Which, list_files
-from kitbag.tools.places import Place, may_read, missing, number_of, refused, settle, shown, visible
+from kitbag.tools.places import Place, missing, number_of, refused, settle, shown, visible
+from kitbag.tools.readable import Readable
 from kitbag.tools.ripgrep import find_ripgrep
 from kitbag.tools.running import Folder, in_thread
 from kitbag.tools.walk import open_directory
@@ -89,64 +90,74 @@ def opened(context: Context, place: Place) -> Folder | Outcome:
 def _search(rest: str, place: Place, folder: Folder, context: Context, stop: threading.Event) -> Outcome:
     # Names may have brackets in them: what is written is also taken as it stands.
     matches = re.compile(f"{glob_regex(rest)}|{re.escape(rest)}").fullmatch
-    found: list[str] = []
+    found = Dated(folder)
 
-    def take(path: str) -> bool:
-        if matches(path):
-            found.append(path)
+    def take(paths: list[str]) -> bool:
+        found.add([path for path in paths if matches(path)])
         return len(found) < MOST_MATCHES
 
     # One file that is named in full is found even if git ignores it.
     which = Which(wants_hidden(rest), ignore=is_wild(rest), deepest=depth_of(rest))
     listed = list_files(find_ripgrep(context.workspace), folder, which, take, stop)
-    chosen = choose(newest_first(found, folder), place, context, MOST_SHOWN, stop)
-    return _outcome(chosen, listed, place, context)
+    readable = Readable(place, context)
+    chosen = choose(found.newest_first(), readable, MOST_SHOWN, stop)
+    return _outcome(chosen, remarks(chosen.withheld, listed, readable), listed, place, context)
 
 
-def newest_first(paths: Iterable[str], folder: Folder) -> list[str]:
-    """Of equally old ones by their names. What is gone, or no file any more, is left out."""
-    dated: list[tuple[int, str]] = []
-    for path in paths:
-        try:
-            status = os.stat(path, dir_fd=folder.descriptor, follow_symlinks=False)
-        except OSError:
-            continue
-        if stat.S_ISREG(status.st_mode):
-            dated.append((-status.st_mtime_ns, path))
-    return [path for _, path in sorted(dated)]
+class Dated:
+    """Files with the time of their last change. Looked at as they are found, while the search goes on."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder.descriptor
+        self._found: list[tuple[int, str]] = []
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def add(self, paths: Iterable[str]) -> None:
+        """What is gone, or no file any more, is left out."""
+        look, is_file, keep, folder = os.stat, stat.S_ISREG, self._found.append, self._folder
+        for path in paths:
+            try:
+                status = look(path, dir_fd=folder, follow_symlinks=False)
+            except OSError:
+                continue
+            if is_file(status.st_mode):
+                keep((-status.st_mtime_ns, path))
+
+    def newest_first(self) -> list[str]:
+        """Of equally old ones by their names."""
+        return [path for _, path in sorted(self._found)]
 
 
-def choose(paths: list[str], place: Place, context: Context, most: int, stop: threading.Event) -> Chosen:
+def choose(paths: list[str], readable: Readable, most: int, stop: threading.Event) -> Chosen:
     """Paths below a place as they are shown, as many as are wanted and may be read."""
     kept: list[str] = []
     withheld = characters = 0
     for at, path in enumerate(paths):
         if len(kept) == most or characters > MOST_CHARACTERS or at == MOST_JUDGED or stop.is_set():
             return Chosen(kept, withheld, len(paths) - at)
-        # By the name that was asked for: a rule may speak of the link that leads here.
-        whole = os.path.join(place.facts.requested, path)
-        if may_read(context, whole, place):
-            kept.append(shown(whole, context))
-            characters += len(kept[-1]) + 1
+        if name := readable.name(path):
+            kept.append(name)
+            characters += len(name) + 1
         else:
             withheld += 1
     return Chosen(kept, withheld, 0)
 
 
-def remarks(withheld: int, listed: Listed) -> list[str]:
+def remarks(withheld: int, listed: Listed, readable: Readable) -> list[str]:
     """What is missing from a result, and why."""
     found: list[str] = []
     if withheld:
         found.append(f"{withheld:,} left out that may not be read")
-    if listed.unreadable:
-        found.append(f"{listed.unreadable:,} files or folders could not be opened")
+    if listed.unopened_count:
+        found.append(readable.unopened(listed.unopened, listed.unopened_count))
     if listed.stopped == "time":
         found.append("stopped because it took too long, so more may match")
     return found
 
 
-def _outcome(chosen: Chosen, listed: Listed, place: Place, context: Context) -> Outcome:
-    notes = remarks(chosen.withheld, listed)
+def _outcome(chosen: Chosen, notes: list[str], listed: Listed, place: Place, context: Context) -> Outcome:
     if chosen.more:
         atleast = "at least " if listed.stopped else ""
         notes.insert(0, f"{atleast}{chosen.more:,} more match: narrow the pattern")

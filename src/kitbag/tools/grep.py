@@ -22,7 +22,6 @@ from kitbag.tools.glob import opened
 from kitbag.tools.globs import GlobError
 from kitbag.tools.grep_results import Mode, Results, Search
 from kitbag.tools.lines import SNIFFED, chunks, is_binary, shortened
-from kitbag.tools.listing import Which, list_files
 from kitbag.tools.places import Place, missing, refused, settle, shown, visible
 from kitbag.tools.ripgrep import find_ripgrep, walking
 from kitbag.tools.running import Ended, Feed, Folder, in_thread, run_process
@@ -120,8 +119,7 @@ def _in_folder(arguments: GrepArguments, place: Place, context: Context, stop: t
 
         search = _search(arguments, place, context, wanted, folder)
         ended, results = _searched(job, search, _walking(folder, wanted), start)
-        notes = [] if results.some else [*_spanning(arguments), *_too_large(folder, wanted, context, stop)]
-        return results.outcome(ended, notes, stop)
+        return results.outcome(ended, [] if results.some else _spanning(arguments), stop)
     finally:
         os.close(folder.descriptor)
 
@@ -202,9 +200,16 @@ def _searched(
     """By ripgrep; by our own process where there is none, where it does not run, or can't read the pattern."""
     program = find_ripgrep(search.context.workspace)
     if program:
-        results = Results(search)
         with contextlib.suppress(OSError):
-            ended = start([*ripgrep_words(program, job), *where], results)
+            words = ripgrep_words(program, job)
+            # Files in any order come from all processors at once; if that is too much, one after the other will end
+            # early, because there is so much to be found.
+            results = Results(search, in_order=search.folder is None)
+            ended = start([*words, *where], results)
+            if results.too_many:
+                results = Results(search)
+                ended = start([*words, "--sort=path", *where], results)
+            results.arrange()
             if ended.status != _FAILED or results.some or "(os error " in ended.errors:
                 return ended, results
     results = Results(search)
@@ -218,7 +223,7 @@ def ripgrep_words(program: str, job: Job) -> list[str]:
         words.append("--crlf")  # slower by a quarter, and of no use for what is no more than a word
     if job.mode == "content":
         # Long lines are cut by us; ripgrep only keeps them from becoming very long.
-        words += ["--no-heading", "--line-number", "--no-context-separator", "--sort=path"]
+        words += ["--no-heading", "--line-number", "--no-context-separator"]
         words += ["--max-columns=2048", "--max-columns-preview"]
         words += [f"--before-context={job.before}", f"--after-context={job.after}"]
     else:
@@ -231,23 +236,6 @@ def ripgrep_words(program: str, job: Job) -> list[str]:
 def _spanning(arguments: GrepArguments) -> list[str]:
     across = not arguments.multiline and ("\\n" in arguments.pattern or "\n" in arguments.pattern)
     return ["a pattern that spans lines needs multiline"] if across else []
-
-
-def _too_large(folder: Folder, wanted: FileFilter, context: Context, stop: threading.Event) -> list[str]:
-    """Files that were not searched: looked for only when nothing was found, because it takes as long as searching."""
-    found: list[str] = []
-
-    def take(path: str) -> bool:
-        if wanted.wants(path):
-            with contextlib.suppress(OSError):
-                if os.stat(path, dir_fd=folder.descriptor, follow_symlinks=False).st_size > LARGEST_FILE:
-                    found.append(path)
-        return True
-
-    list_files(find_ripgrep(context.workspace), folder, Which(hidden=True), take, stop)
-    if not found:
-        return []
-    return [f"{len(found):,} files over {LARGEST_FILE >> 20} MB were not searched: give one as path to search it"]
 
 
 GREP = Tool("Grep", description("Grep"), GrepArguments, _grep, reads_only=True)

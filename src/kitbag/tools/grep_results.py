@@ -1,7 +1,7 @@
 """What a search prints, taken in while it runs, and the answer that is made of it.
 
-Used by grep. A file is held against the filter and the Read rules when it first comes up, and only then is anything of
-it kept; when there is enough, the search is told to end.
+Used by grep. Nothing of a file is shown that was not held against the filter and the Read rules after it was read; when
+there is enough, the search is told to end.
 """
 
 import os
@@ -12,15 +12,19 @@ from typing import Final, Literal, NamedTuple
 from kitbag.text.hidden import reveal_hidden
 from kitbag.tools.base import Context, Outcome, answer, failure
 from kitbag.tools.file_filter import FileFilter
-from kitbag.tools.glob import MOST_CHARACTERS, MOST_JUDGED, choose, newest_first, remarks
+from kitbag.tools.glob import MOST_CHARACTERS, MOST_JUDGED, Dated, choose, remarks
 from kitbag.tools.lines import decoded
-from kitbag.tools.listing import Listed, count_unreadable
-from kitbag.tools.places import Place, may_read, number_of, shown, visible
+from kitbag.tools.listing import MOST_UNOPENED, Listed, unopened_in
+from kitbag.tools.places import Place, number_of, shown, visible
+from kitbag.tools.readable import Readable
 from kitbag.tools.running import Ended, Folder
 
 Mode = Literal["files_with_matches", "content", "count"]
 LONGEST_SHOWN: Final = 500
 MOST_FILES: Final = 50_000
+MOST_UNSORTED: Final = 1 << 18
+"""Bytes of matching lines that are put in order here: many times of what is shown."""
+_NOT_SEARCHED: Final = " What git ignores, binary files and files over 32 MB are not searched."
 _LONGEST_RECORD = 1 << 16
 _ROW = re.compile(rb"(\d+)([:-])(.*)", re.DOTALL)
 
@@ -40,16 +44,24 @@ class Search(NamedTuple):
 
 
 class Results:
-    def __init__(self, search: Search) -> None:
+    def __init__(self, search: Search, *, in_order: bool = True) -> None:
+        """`in_order`: whether the search gives files in the order of their paths. Where it does not, lines are kept
+        until it has ended, and `too_many` says that they became too many for that.
+        """
         self.some = False
         """Whether anything at all was found."""
+        self.too_many = False
         self._search = search
+        self._in_order = in_order or search.mode != "content"
         self._rest = b""
+        self._readable = Readable(search.place, search.context, at_once=search.mode != "content" or not in_order)
         self._names: dict[str, str] = {}
         """Paths as they are shown; empty for those that are not."""
         self._withheld = 0
-        self._found: list[tuple[str, int]] = []
-        """(path, count)"""
+        self._dated = Dated(search.folder) if search.folder is not None else None
+        self._counts: list[tuple[str, int]] = []
+        self._unsorted: list[bytes] = []
+        self._unsorted_size = 0
         self._rows: list[str] = []
         self._lines = 0
         """Rows without those that set groups apart."""
@@ -59,26 +71,46 @@ class Results:
 
     def take(self, chunk: bytes) -> bool:
         """Whether more is wanted."""
-        end = b"\0" if self._search.mode == "files_with_matches" else b"\n"
+        mode = self._search.mode
+        end = b"\0" if mode == "files_with_matches" else b"\n"
         *records, self._rest = (self._rest + chunk).split(end)
         self._rest = self._rest[:_LONGEST_RECORD]  # of a line that goes on and on the beginning is enough
-        take_one = self._take_row if self._search.mode == "content" else self._take_file
-        return all(take_one(record) for record in records)
+        if mode == "files_with_matches":
+            return self._take_files(records)
+        if mode == "count":
+            return all(self._take_count(record) for record in records)
+        if self._in_order:
+            return all(self._take_row(record) for record in records)
+        self._unsorted += records
+        self._unsorted_size += len(chunk)
+        self.too_many = self._unsorted_size > MOST_UNSORTED
+        return not self.too_many
 
-    def _take_file(self, record: bytes) -> bool:
+    def _take_files(self, records: list[bytes]) -> bool:
+        paths = [path for record in records if self._wants(path := _path(record))]
+        self.some = self.some or bool(paths)
+        if self._dated is None:
+            return True
+        self._dated.add(paths)
+        return len(self._dated) < MOST_FILES
+
+    def _take_count(self, record: bytes) -> bool:
         written, _, count = record.partition(b"\0")
-        path = os.fsdecode(written.removeprefix(b"./"))
-        if self._search.folder is None or self._search.wanted.wants(path):
+        path = _path(written)
+        if self._wants(path):
             self.some = True
-            self._found.append((path, int(count) if count.strip().isdigit() else 0))
-        return len(self._found) < MOST_FILES
+            self._counts.append((path, int(count) if count.strip().isdigit() else 0))
+        return len(self._counts) < MOST_FILES
+
+    def _wants(self, path: str) -> bool:
+        return self._search.folder is None or self._search.wanted.wants(path)
 
     def _take_row(self, record: bytes) -> bool:
         written, is_row, rest = record.partition(b"\0")
         row = _ROW.fullmatch(rest)
         if not is_row or row is None:
             return True  # a remark about a binary file
-        path = os.fsdecode(written.removeprefix(b"./"))
+        path = _path(written)
         name = self._names.get(path)
         if name is None:
             name = self._names[path] = self._judged(path)
@@ -89,6 +121,13 @@ class Results:
             return False
         self._add(name, int(row[1]), row[2].decode(), _shown_line(row[3]))
         return True
+
+    def arrange(self) -> None:
+        """When the search has ended. The lines of one file came together, only files came in any order."""
+        ordered = sorted(enumerate(self._unsorted), key=lambda one: (_order(_path(one[1].partition(b"\0")[0])), one[0]))
+        for _, record in ordered:
+            if not self._take_row(record):
+                return
 
     def _add(self, name: str, number: int, mark: str, text: str) -> None:
         if self._search.around and self._rows and self._last != (name, number - 1):
@@ -101,19 +140,15 @@ class Results:
 
     def _judged(self, path: str) -> str:
         """The name to show a file by; empty when nothing of it is shown."""
-        search = self._search
-        requested = search.place.facts.requested
-        if search.folder is None:
+        if self._search.folder is None:
             self.some = True
-            return shown(requested, search.context)
-        if not search.wanted.wants(path):
+            return shown(self._search.place.facts.requested, self._search.context)
+        if not self._search.wanted.wants(path):
             return ""
         self.some = True
-        whole = os.path.join(requested, path)
-        if may_read(search.context, whole, search.place):
-            return shown(whole, search.context)
-        self._withheld += 1
-        return ""
+        name = self._readable.name(path)
+        self._withheld += not name
+        return name
 
     def outcome(self, ended: Ended, notes: list[str], stop: threading.Event) -> Outcome:
         """`notes`: what the caller knows to be missing."""
@@ -125,31 +160,32 @@ class Results:
             rows, summary = self._rows, number_of(self._lines, "line")
             limit = "more match: narrow the search or raise head_limit" if self._full else ""
         elif mode == "count":
-            rows, limit, summary = self._counts(stop)
+            rows, limit, summary = self._counted(stop)
         else:
             rows, limit, summary = self._files(stop)
         every = [limit] if limit else []
-        every += remarks(self._withheld, Listed(ended.stopped, count_unreadable(ended.errors)))
+        unopened = unopened_in(ended.errors)
+        listed = Listed(ended.stopped, unopened[:MOST_UNOPENED], len(unopened))
+        every += remarks(self._withheld, listed, self._readable)
         every += [*notes, f"the search broke off: {visible(broken)}"] if broken else notes
         cut = "; ".join(every)
         if not rows:
-            return answer(f"No matches{f' ({cut})' if cut else ''}.", "no matches", cut)
+            missed = _NOT_SEARCHED if self._search.folder is not None else ""
+            return answer(f"No matches{f' ({cut})' if cut else ''}.{missed}", "no matches", cut)
         return answer("\n".join([*rows, f"[{cut}]"] if cut else rows), summary, cut)
 
     def _files(self, stop: threading.Event) -> tuple[list[str], str, str]:
         search = self._search
-        if search.folder is None:
-            rows = [shown(search.place.facts.requested, search.context)] if self._found else []
-            return rows, "", "1 file"
-        paths = newest_first((path for path, _ in self._found), search.folder)
-        chosen = choose(paths, search.place, search.context, search.most, stop)
+        if self._dated is None:
+            return [shown(search.place.facts.requested, search.context)] if self.some else [], "", "1 file"
+        chosen = choose(self._dated.newest_first(), self._readable, search.most, stop)
         self._withheld += chosen.withheld
         limit = f"{chosen.more:,} more files match: narrow the search or raise head_limit" if chosen.more else ""
         return chosen.paths, limit, number_of(len(chosen.paths), "file")
 
-    def _counts(self, stop: threading.Event) -> tuple[list[str], str, str]:
+    def _counted(self, stop: threading.Event) -> tuple[list[str], str, str]:
         rows: list[str] = []
-        ordered = sorted(self._found, key=lambda one: [os.fsencode(part) for part in one[0].split("/")])
+        ordered = sorted(self._counts, key=lambda one: _order(one[0]))
         total = left = characters = 0
         for at, (path, count) in enumerate(ordered):
             full = len(rows) == self._search.most or characters > MOST_CHARACTERS
@@ -162,6 +198,15 @@ class Results:
                 characters += len(rows[-1]) + 1
         limit = f"{left:,} more files match: narrow the search or raise head_limit" if left else ""
         return rows, limit, f"{total:,} in {number_of(len(rows), 'file')}"
+
+
+def _path(written: bytes) -> str:
+    return os.fsdecode(written.removeprefix(b"./"))
+
+
+def _order(path: str) -> list[bytes]:
+    """Files in the order in which a walk by name comes to them."""
+    return os.fsencode(path).split(b"/")
 
 
 def _shown_line(data: bytes) -> str:

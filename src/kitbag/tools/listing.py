@@ -1,12 +1,14 @@
 """The files below a folder, by ripgrep where there is one and by walk where not: the same ones, only slower.
 
-Used by Glob, and by Grep to say what it did not search.
+Used by Glob; and by Grep for what could not be opened.
 """
 
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
+from itertools import islice
 from typing import Final, NamedTuple
 
 from kitbag.tools.ripgrep import walking
@@ -14,14 +16,18 @@ from kitbag.tools.running import Folder, Stopped, run_process
 from kitbag.tools.walk import ignoring_above, walk
 
 SECONDS: Final = 20.0
+MOST_UNOPENED: Final = 20
+_AT_ONCE = 256
+_UNOPENED = re.compile(r"(?:rg: )?(?:\./)?(.*?): (?:IO error for operation on .*: )?[^:]* \(os error \d+\)")
 _FLAWED = 2
 """ripgrep's status when something went wrong, however small."""
 
 
 class Listed(NamedTuple):
     stopped: Stopped = ""
-    unreadable: int = 0
-    """Folders that could not be looked into."""
+    unopened: tuple[str, ...] = ()
+    """Files and folders that could not be opened, relative to the folder that was searched: the first of them."""
+    unopened_count: int = 0
 
 
 class Which(NamedTuple):
@@ -32,9 +38,9 @@ class Which(NamedTuple):
 
 
 def list_files(
-    program: str, folder: Folder, which: Which, take: Callable[[str], bool], stop: threading.Event
+    program: str, folder: Folder, which: Which, take: Callable[[list[str]], bool], stop: threading.Event
 ) -> Listed:
-    """`take` is given each path, relative to the folder, and says whether it wants more."""
+    """`take` is given paths, relative to the folder, as they are found, and says whether it wants more."""
     if program:
         listed = _by_ripgrep(program, folder, which, take, stop)
         if listed is not None:
@@ -43,7 +49,7 @@ def list_files(
 
 
 def _by_ripgrep(
-    program: str, folder: Folder, which: Which, take: Callable[[str], bool], stop: threading.Event
+    program: str, folder: Folder, which: Which, take: Callable[[list[str]], bool], stop: threading.Event
 ) -> Listed | None:
     """None when ripgrep does not work here."""
     words = [program, "--files", "--null", *walking(folder.resolved, hidden=which.hidden, ignore=which.ignore)]
@@ -53,27 +59,29 @@ def _by_ripgrep(
 
     def taken(chunk: bytes) -> bool:
         nonlocal rest, some
-        *paths, rest = (rest + chunk).split(b"\0")
-        some = some or bool(paths)
-        return all(take(os.fsdecode(path.removeprefix(b"./"))) for path in paths)
+        whole, end, rest = (rest + chunk).rpartition(b"\0")
+        some = some or bool(end)
+        return not end or take([path.removeprefix("./") for path in os.fsdecode(whole).split("\0")])
 
     try:
         ended = run_process([*words, "--", "./"], folder, taken, stop, SECONDS)
     except OSError:
         return None
-    unreadable = count_unreadable(ended.errors)
-    if ended.status == _FLAWED and not some and not unreadable:
+    unopened = unopened_in(ended.errors)
+    if ended.status == _FLAWED and not some and not unopened:
         return None
-    return Listed(ended.stopped, unreadable)
+    return Listed(ended.stopped, unopened[:MOST_UNOPENED], len(unopened))
 
 
-def count_unreadable(errors: str) -> int:
-    return sum("(os error " in line for line in errors.splitlines())
+def unopened_in(errors: str) -> tuple[str, ...]:
+    """The paths of what could not be opened, from what a search said: `./a/b: Permission denied (os error 13)`."""
+    found = [one for line in errors.splitlines() if (one := _UNOPENED.fullmatch(line)) is not None]
+    return tuple(dict.fromkeys(one[1] for one in found))
 
 
-def _by_walking(folder: Folder, which: Which, take: Callable[[str], bool], stop: threading.Event) -> Listed:
+def _by_walking(folder: Folder, which: Which, take: Callable[[list[str]], bool], stop: threading.Event) -> Listed:
     deadline = time.monotonic() + SECONDS
-    unreadable: list[str] = []
+    unopened: list[str] = []
     above = ignoring_above(folder.resolved)[0] if which.ignore else None
     found = walk(
         folder.descriptor,
@@ -81,10 +89,14 @@ def _by_walking(folder: Folder, which: Which, take: Callable[[str], bool], stop:
         hidden=which.hidden,
         deepest=which.deepest,
         stopped=lambda: stop.is_set() or time.monotonic() >= deadline,
-        unreadable=lambda path, _: unreadable.append(path),
+        unreadable=lambda path, _: unopened.append(path.rstrip("/")),
     )
-    for path, _, _ in found:
-        if not take(path):
-            return Listed("enough", len(unreadable))
-    late = time.monotonic() >= deadline
-    return Listed("cancelled" if stop.is_set() else "time" if late else "", len(unreadable))
+    stopped: Stopped = ""
+    while some := [path for path, _, _ in islice(found, _AT_ONCE)]:
+        if not take(some):
+            stopped = "enough"
+            break
+    else:
+        late = time.monotonic() >= deadline
+        stopped = "cancelled" if stop.is_set() else "time" if late else ""
+    return Listed(stopped, tuple(unopened[:MOST_UNOPENED]), len(unopened))

@@ -111,7 +111,12 @@ def _files(job: Job) -> Iterator[tuple[str, int]]:
 
 
 def _complain(path: str, error: OSError) -> None:
-    sys.stderr.write(f"{path!a}: {error.strerror} (os error {error.errno})\n")
+    """As ripgrep does; what has become something else than a file is none, and no reason to complain."""
+    if error.errno is None:
+        return
+    named = os.fsencode(path.removeprefix("./").rstrip("/").replace("\n", "\\n"))
+    sys.stderr.buffer.write(b"./%b: %b (os error %d)\n" % (named, os.strerror(error.errno).encode(), error.errno))
+    sys.stderr.buffer.flush()
 
 
 def _search(path: str, descriptor: int, job: Job, pattern: re.Pattern[str]) -> None:

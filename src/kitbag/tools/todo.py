@@ -26,7 +26,7 @@ class Todo(Arguments, frozen=True):
     content: Annotated[str, Meta(min_length=1, max_length=LONGEST, pattern=r"\S", description="Write the tests")]
     status: Literal["pending", "in_progress", "completed"]
     activeForm: Annotated[str, Meta(max_length=LONGEST, description="Writing the tests")] = ""  # noqa: N815 - its name
-    priority: Literal["high", "medium", "low", ""] = ""
+    priority: Literal["high", "medium", "low"] = "medium"
     id: Annotated[str, Meta(max_length=100)] | int = ""
 
 

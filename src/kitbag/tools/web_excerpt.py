@@ -11,12 +11,13 @@ from typing import Final, NamedTuple
 MOST_CHARACTERS: Final = 50_000
 _LONGEST_PART = 3_000
 _MOST_WORDS = 40
+_MOST_LOOKED_AT = 2_000_000
 _WORD = re.compile(r"\w{2,}")
 _COMMON: Final = """
-the an and or of to in on for with from by at as is are was were be been it its this that these those what which who when
-where why how does do did can could should would will not no all any some each about into than then there their page pages
-website site article document content text information find list give tell show me us you your please summarize summary
-describe extract explain return get main key details provide including include
+the an and or of to in on for with from by at as is are was were be been it its this that these those what which who
+when where why how does do did can could should would will not no all any some each about into than then there their
+page pages website site article document content text information find list give tell show me us you your please
+summarize summary describe extract explain return get main key details provide including include
 """
 """Words that every prompt has."""
 
@@ -46,7 +47,7 @@ def fitting(text: str, wanted: str) -> Excerpt:
     words = list(dict.fromkeys(word for word in _words(wanted) if word not in common))[:_MOST_WORDS]
     if len(text) <= MOST_CHARACTERS or not words:
         return window(text, 0)
-    parts = _parts(text)
+    parts = _parts(text[:_MOST_LOOKED_AT])
     scores = _scores(text, parts, words)
     if not any(scores):
         return window(text, 0)
@@ -94,12 +95,13 @@ def _parts(text: str) -> list[tuple[int, int]]:
 
 def _scores(text: str, parts: list[tuple[int, int]], words: list[str]) -> list[float]:
     """As search engines do it: rare words count more, the first times more than the later ones, headings double."""
-    counts = [Counter(_words(text[start:end])) for start, end in parts]
+    wanted = re.compile(rf"\b(?:{'|'.join(map(re.escape, words))})\b", re.IGNORECASE)
+    counts = [Counter(map(str.casefold, wanted.findall(text, start, end))) for start, end in parts]
     weights = {word: math.log(1 + len(parts) / (1 + sum(word in found for found in counts))) for word in words}
     scores: list[float] = []
     for (start, end), found in zip(parts, counts, strict=True):
         score = sum(weights[word] * found[word] / (found[word] + 1.5) for word in words if word in found)
-        if text.startswith("#", start):
+        if found and text.startswith("#", start):
             heading = set(_words(text[start : min(end, start + 200)].partition("\n")[0]))
             score += sum(weights[word] for word in words if word in heading)
         scores.append(score)

@@ -101,7 +101,7 @@ class _WebFetch:
             return _other_host(error) or failure(error.problem, error.fix)
         if got.status < 300 and not got.cut:
             self._kept.keep(target.url, got)
-        return await _outcome(got, arguments)
+        return await in_thread(lambda stop: _outcome(got, arguments, stop))
 
     async def _get(self, target: Target, policy: HostPolicy) -> Got:
         fetched = await self._fetch(target, policy)
@@ -177,17 +177,17 @@ def _text(fetched: "Fetched") -> str | None:
             return None
     if fetched.encoding == "utf-8" and "\ufffd" in text:
         said = any(name == "content-type" and "charset" in value.lower() for name, value in fetched.headers)
-        unusual = len(text) - sum(map(str.isascii, text))
+        unusual = len(text) - len(text.encode("ascii", "ignore"))
         if not said and 2 * text.count("\ufffd") > unusual:  # nobody said that it is UTF-8, and it is not
             return fetched.body.decode("cp1252", "replace")
     return text
 
 
-async def _outcome(got: Got, arguments: WebFetchArguments) -> Outcome:
+def _outcome(got: Got, arguments: WebFetchArguments, stop: threading.Event) -> Outcome:
     if got.status >= 300:
         return _refusal(got)
     if got.body.startswith(b"%PDF-"):
-        return await in_thread(lambda stop: _pdf(got, arguments.offset, stop))
+        return _pdf(got, arguments.offset, stop)
     if got.body:
         return _binary(got)
     if not got.text.strip():

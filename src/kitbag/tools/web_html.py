@@ -9,16 +9,21 @@ import re
 from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 
-VOID: Final = frozenset(
-    ["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"]
-)
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+VOID: Final = _names("area base br col embed hr img input link meta param source track wbr")
 """Elements that have no inside."""
-_RAW: Final = frozenset(["script", "style", "textarea", "title", "iframe", "noembed", "noframes", "xmp"])
+_RAW: Final = _names("script style textarea title iframe noembed noframes xmp")
 """Elements with text inside and nothing else, whatever it looks like."""
 # Possessive throughout: a tag is read once. A quote counts only where a value begins.
 _TAG = re.compile(r"""<(/?)([a-zA-Z][^\s/>]*+)((?:[^>=]++|=\s*+(?:"[^"]*+"|'[^']*+')?+)*+)>""")
 _ATTRIBUTE = re.compile(r"""([^\s/>="']++)(?:\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s>]++))?+)?+""")
 _LONGEST_NAME = 40
+_LONGEST_TEXT = 1 << 16
+_LONGEST_REFERENCE = 40
 _MOST_ATTRIBUTES = 100
 
 
@@ -39,15 +44,13 @@ def pieces(text: str) -> Iterator[Piece]:
             if end < 0:  # a tag that never ends, and all that follows is in it
                 break
             if end == 0:  # only a sign
-                yield Piece("text", "", text[at : tag_at + 1])
+                yield from _texts(text, at, tag_at + 1)
                 at = tag_at + 1
                 continue
-            if tag_at > at:
-                yield Piece("text", "", text[at:tag_at])
+            yield from _texts(text, at, tag_at)
             at = end
             continue
-        if tag_at > at:
-            yield Piece("text", "", text[at:tag_at])
+        yield from _texts(text, at, tag_at)
         at = found.end()
         name = found[2][:_LONGEST_NAME].lower()
         if found[1]:
@@ -57,12 +60,23 @@ def pieces(text: str) -> Iterator[Piece]:
         if name in _RAW:
             closing = re.compile(rf"</{name}(?=[\s/>])", re.IGNORECASE).search(text, at)
             end = closing.start() if closing else len(text)
-            yield Piece("text", "", text[at:end])
+            yield from _texts(text, at, end)
             at = end
     else:
         tag_at = len(text)
-    if tag_at > at:
-        yield Piece("text", "", text[at:tag_at])
+    yield from _texts(text, at, tag_at)
+
+
+def _texts(text: str, start: int, end: int) -> Iterator[Piece]:
+    """In pieces that take no time to speak of, and none ends inside a reference."""
+    while end - start > _LONGEST_TEXT:
+        most = start + _LONGEST_TEXT
+        reference = text.rfind("&", most - _LONGEST_REFERENCE, most)
+        cut = reference if reference >= 0 else most
+        yield Piece("text", "", text[start:cut])
+        start = cut
+    if end > start:
+        yield Piece("text", "", text[start:end])
 
 
 def _end_of_other(text: str, at: int) -> int:

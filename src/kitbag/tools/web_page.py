@@ -1,7 +1,8 @@
 """A web page as Markdown: headings, lists, tables, code with its language, links made absolute, images as their texts.
 
 Used by WebFetch. Left out is what nobody reads: scripts, styles, what is hidden, and menus round the content. Plain
-Python, so that it can be stopped at any moment and can't take the process down; web_html cuts, web_blocks writes.
+Python, so that it can be stopped at any moment and can't take the process down; web_html cuts, web_elements
+knows the elements, web_blocks writes.
 """
 
 import html
@@ -9,117 +10,33 @@ import re
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, Literal, NamedTuple
-from urllib.parse import urljoin
+from typing import Final, NamedTuple
 
 from kitbag.tools.web_blocks import MOST_CONTAINERS, NOWHERE, Blocks, Cell, Container, Table
+from kitbag.tools.web_elements import (
+    BLOCKS,
+    CLOSED_BY,
+    CONTENT,
+    HEADINGS,
+    LISTS,
+    MARKS,
+    MENUS,
+    OUTSIDE,
+    SKIPPED,
+    Part,
+    is_hidden,
+    joined,
+    language_in,
+)
 from kitbag.tools.web_html import VOID, Piece, attributes, pieces
+from kitbag.tools.web_scopes import Element, Scope
 
 SECONDS: Final = 5.0
 MOST_CHARACTERS: Final = 2_000_000
-Part = Literal["main", "tidy", "all"]
-"""What is kept: the main part alone, all but menus and the like, or everything that can be seen."""
-_SKIPPED: Final = frozenset(
-    [
-        "script",
-        "style",
-        "template",
-        "svg",
-        "canvas",
-        "object",
-        "audio",
-        "video",
-        "select",
-        "datalist",
-        "button",
-        "iframe",
-        "noembed",
-        "noframes",
-        "textarea",
-        "map",
-    ]
-)
-_MENUS: Final = frozenset(("nav", "menu"))
-_OUTSIDE: Final = frozenset(("footer", "aside"))
-"""Left out round the content, and kept in it: there they are notes."""
-_MENU_ROLES: Final = frozenset(["navigation", "banner", "contentinfo", "search", "menu", "menubar", "toolbar"])
-_CONTENT: Final = frozenset(("main", "article"))
-_BLOCKS: Final = frozenset(
-    [
-        "address",
-        "article",
-        "aside",
-        "blockquote",
-        "body",
-        "caption",
-        "center",
-        "dd",
-        "details",
-        "dialog",
-        "dir",
-        "div",
-        "dl",
-        "dt",
-        "fieldset",
-        "figcaption",
-        "figure",
-        "footer",
-        "form",
-        "h1",
-        "h2",
-        "h3",
-        "h4",
-        "h5",
-        "h6",
-        "header",
-        "hgroup",
-        "html",
-        "legend",
-        "li",
-        "main",
-        "menu",
-        "nav",
-        "ol",
-        "p",
-        "pre",
-        "search",
-        "section",
-        "summary",
-        "table",
-        "tbody",
-        "td",
-        "tfoot",
-        "th",
-        "thead",
-        "tr",
-        "ul",
-    ]
-)
-_HEADINGS: Final = {f"h{level}": level for level in range(1, 7)}
-_MARKS: Final = {
-    **dict.fromkeys(("b", "strong"), "**"),
-    **dict.fromkeys(("i", "em", "cite", "dfn", "var"), "*"),
-    **dict.fromkeys(("code", "kbd", "samp", "tt"), "`"),
-    **dict.fromkeys(("del", "s", "strike"), "~~"),
-}
-_CLOSED_BY: Final = {
-    "li": (("li",), ("ul", "ol", "menu", "dir")),
-    "dt": (("dt", "dd"), ("dl",)),
-    "dd": (("dt", "dd"), ("dl",)),
-}
-"""What the start of an element ends, and how far out that is looked for."""
-_LISTS: Final = ("ul", "ol", "menu", "dir", "dl")
-_MOST_TABLES = 8
-_LONGEST_ADDRESS = 2_000
 _EVERY = 256
+_LONG = 10_000
 _ENOUGH = 200
-_MAY_HIDE = re.compile(r"hidden|style|role|lineno|line-num|gutter|blob-num", re.IGNORECASE)
-_LONGEST_LOOKED_AT = 4_000
-_HIDING_STYLE = re.compile(r"display:none|visibility:hidden|font-size:0(?:[;pe]|$)|opacity:0(?:\.0+)?(?:;|$)")
-_LINE_NUMBERS = re.compile(r"(?:^|\s)(?:linenos|lineno|line-numbers|gutter|blob-num)(?:\s|$)")
-_LANGUAGE = re.compile(
-    r"(?:^|\s)(?:language-|lang-|highlight-source-|brush:\s*|sourceCode\s+|highlight-)([\w+#.-]{1,20})"
-)
+_MOST_TABLES = 8
 _MAIN = re.compile(r"""<main[\s>]|role\s*=\s*["']?main["'\s>]""", re.IGNORECASE)
 
 
@@ -142,43 +59,15 @@ def markdown_of(source: str, address: str, stop: threading.Event) -> Page:
     return whole if not page.text or len(whole.text) > max(1_000, 10 * len(page.text)) else page
 
 
-class _Element:
-    __slots__ = ("container", "is_content", "language", "marks", "name", "nested", "skips")
-
-    def __init__(self, name: str, marks: int) -> None:
-        self.name = name
-        self.marks = marks
-        """How many marks were open when it began."""
-        self.container: Container | None = None
-        self.language = ""
-        self.skips = False
-        self.nested = 0
-        """How many elements of the same name are open in one that is skipped."""
-        self.is_content = False
-
-
-class _Scope:
-    """What is open in the page, or in one cell of a table: an end tag reaches no further."""
-
-    def __init__(self, cell: dict[str, str] | None = None, is_header: bool = False) -> None:
-        self.blocks = Blocks()
-        self.open: list[_Element] = []
-        self.counts: dict[str, int] = {}
-        self.lists: list[int] = []
-        """The number of the next item; 0 where items have no numbers."""
-        self.cell = cell
-        self.is_header = is_header
-
-
 class _Reader:
     def __init__(self, address: str, part: Part, stop: threading.Event, deadline: float) -> None:
         self._base = address
         self._part: Part = part
         self._stop = stop
         self._deadline = deadline
-        self._scopes = [_Scope()]
-        self._tables: list[tuple[Table, _Scope]] = []
-        self._skipping: _Element | None = None
+        self._scopes = [Scope()]
+        self._tables: list[tuple[Table, Scope]] = []
+        self._skipping: Element | None = None
         self._content = 0
         """How many elements are open that hold content."""
         self._code: list[str] | None = None
@@ -191,8 +80,10 @@ class _Reader:
         handlers: dict[str, Callable[[Piece], None]] = {"text": self._text, "start": self._start, "end": self._end}
         for count, piece in enumerate(pieces(source)):
             handlers[piece.kind](piece)
-            if count % _EVERY == 0 and (cut := self._reason_to_stop()):
+            if (count % _EVERY == 0 or len(piece.raw) > _LONG) and (cut := self._reason_to_stop()):
                 break
+        if self._stop.is_set():
+            return Page("", "", cut)
         while len(self._scopes) > 1 or self._tables:
             self._end_table()
         self._end_code()
@@ -239,17 +130,17 @@ class _Reader:
         if name == "title":
             self._is_title = self._skipping is None or self._skipping.name != "svg"
         elif name == "base":
-            self._base = urljoined(self._base, attributes(piece.raw).get("href", "")) or self._base
+            self._base = joined(self._base, attributes(piece.raw).get("href", "")) or self._base
         elif name in VOID:
             if self._is_shown:
                 self._start_void(piece)
-        elif self._code is not None:
-            self._start_in_code(piece)
-        elif name in _BLOCKS:
+        elif name in BLOCKS and self._code is None:
             self._start_block(piece)
         elif self._skipping is not None:
             self._skipping.nested += name == self._skipping.name
-        elif name in _SKIPPED or name == "math" or (piece.raw and self._is_hidden(piece)):
+        elif self._code is not None and name not in SKIPPED and not (piece.raw and self._is_hidden(piece)):
+            self._start_in_code(piece)
+        elif name in SKIPPED or name == "math" or (piece.raw and self._is_hidden(piece)):
             self._start_skipped(piece)
         elif self._is_shown:
             self._start_inline(piece)
@@ -274,8 +165,8 @@ class _Reader:
             address = self._address(attributes(piece.raw).get("href", ""))
             self._blocks.close_mark("a")  # links are never in links
             self._blocks.open_mark("a", "", address or NOWHERE)
-        elif piece.name in _MARKS:
-            sign = _MARKS[piece.name]
+        elif piece.name in MARKS:
+            sign = MARKS[piece.name]
             if not (self._blocks.heading and sign == "**"):
                 self._blocks.open_mark(piece.name, sign)
         elif piece.name == "q":
@@ -299,8 +190,8 @@ class _Reader:
         if name in ("table", "tr", "td", "th") and self._skipping is None and self._start_table(piece):
             return
         scope = self._scopes[-1]
-        if name in _CLOSED_BY:
-            self._close_siblings(*_CLOSED_BY[name])
+        if name in CLOSED_BY:
+            self._close_siblings(*CLOSED_BY[name])
         if scope.blocks.heading:
             scope.blocks.add(" ")
             return  # what is in a heading stays on its line
@@ -308,23 +199,23 @@ class _Reader:
         element = self._push(piece)
         if self._skipping is not None:
             return
-        if (name in _MENUS or name in _OUTSIDE or piece.raw) and self._is_hidden(piece):
+        if (name in MENUS or name in OUTSIDE or piece.raw) and self._is_hidden(piece):
             element.skips = True
             self._skipping = element
             return
-        if name in _CONTENT or (piece.raw and "main" in piece.raw and attributes(piece.raw).get("role") == "main"):
+        if name in CONTENT or (piece.raw and "main" in piece.raw and attributes(piece.raw).get("role") == "main"):
             element.is_content = name != "article" or self._part != "main"
             self._content += element.is_content
         if self._is_shown or name == "h1":  # the title of a page may stand above its main part
             self._prepare(element, piece)
 
-    def _prepare(self, element: _Element, piece: Piece) -> None:
+    def _prepare(self, element: Element, piece: Piece) -> None:
         """What an element that is shown means for what is in it."""
         name, scope = element.name, self._scopes[-1]
         if piece.raw and name in ("div", "figure", "pre"):
             element.language = language_in(attributes(piece.raw))
-        if name in _HEADINGS:
-            scope.blocks.heading = _HEADINGS[name]
+        if name in HEADINGS:
+            scope.blocks.heading = HEADINGS[name]
         elif name == "blockquote":
             self._contain(element, Container("> ", "> ", False))
         elif name in ("ul", "menu", "dir"):
@@ -342,7 +233,7 @@ class _Reader:
         elif name == "pre":
             self._code = []
 
-    def _contain(self, element: _Element, container: Container) -> None:
+    def _contain(self, element: Element, container: Container) -> None:
         blocks = self._scopes[-1].blocks
         if len(blocks.containers) < MOST_CONTAINERS:
             element.container = container
@@ -357,30 +248,32 @@ class _Reader:
             self._scopes[-1].open[-1].language = language_in(attributes(piece.raw))
 
     def _end(self, piece: Piece) -> None:
-        name = piece.name
-        if self._code is not None:
+        name, skipping = piece.name, self._skipping
+        if name == "title":
+            self._is_title = False
+        elif skipping is not None and name not in BLOCKS:
+            self._end_in_skipped(name, skipping)
+        elif self._code is not None:
             if name == "pre":
                 self._end_code()
             elif name in ("div", "li", "p") and self._code and not self._code[-1].endswith("\n"):
                 self._code.append("\n")
-            return
-        if name in ("table", "tr", "td", "th") and self._end_table_part(name):
-            return
-        skipping = self._skipping
-        if name not in _BLOCKS and skipping is not None:
-            if name == skipping.name:
-                if skipping.nested:
-                    skipping.nested -= 1
-                else:
-                    self._pop_to(name)
-        elif name in _BLOCKS or name == "math":
-            self._pop_to(name)
+        elif name in BLOCKS or name == "math":
+            if name not in ("table", "tr", "td", "th") or not self._end_table_part(name):
+                self._pop_to(name)
         elif not self._is_shown:
             return
-        elif name == "a" or name in _MARKS:
+        elif name == "a" or name in MARKS:
             self._blocks.close_mark(name)
         elif name == "q":
             self._blocks.add("”")
+
+    def _end_in_skipped(self, name: str, skipping: Element) -> None:
+        if name == skipping.name:
+            if skipping.nested:
+                skipping.nested -= 1
+            else:
+                self._pop_to(name)
 
     def _end_code(self) -> None:
         if self._code is None:
@@ -392,9 +285,9 @@ class _Reader:
 
     # What is open
 
-    def _push(self, piece: Piece) -> _Element:
+    def _push(self, piece: Piece) -> Element:
         scope = self._scopes[-1]
-        element = _Element(piece.name, len(scope.blocks.marks))
+        element = Element(piece.name, len(scope.blocks.marks))
         scope.open.append(element)
         scope.counts[piece.name] = scope.counts.get(piece.name, 0) + 1
         return element
@@ -413,18 +306,18 @@ class _Reader:
             self._skipping = None
         if name == "math":
             return name
-        if name in _BLOCKS and not element.skips:
+        if name in BLOCKS and not element.skips:
             scope.blocks.end_line()
         for mark in scope.blocks.marks[element.marks :]:
             scope.blocks.close_mark(mark.name)
-        if name in _HEADINGS:
+        if name in HEADINGS:
             scope.blocks.heading = 0
         if element.container is not None:
             scope.blocks.containers.remove(element.container)
         self._content -= element.is_content
-        if name in _LISTS[:4] and scope.lists and not element.skips and self._skipping is None:
+        if name in LISTS[:4] and scope.lists and not element.skips and self._skipping is None:
             scope.lists.pop()
-        if name in _LISTS and not any(scope.counts.get(outer) for outer in _LISTS):
+        if name in LISTS and not any(scope.counts.get(outer) for outer in LISTS):
             scope.blocks.leave_list()
         return name
 
@@ -440,20 +333,7 @@ class _Reader:
                 return
 
     def _is_hidden(self, piece: Piece) -> bool:
-        name = piece.name
-        if self._part != "all" and (name in _MENUS or (name in _OUTSIDE and not self._content)):
-            return True
-        if name == "dialog" and "open" not in piece.raw[:_LONGEST_LOOKED_AT]:
-            return True
-        if not _MAY_HIDE.search(piece.raw, 0, _LONGEST_LOOKED_AT):
-            return False
-        given = attributes(piece.raw)
-        style = "".join(given.get("style", "").split()).lower()
-        if "hidden" in given or given.get("aria-hidden") == "true" or _HIDING_STYLE.search(style):
-            return given.get("hidden") != "until-found"
-        if self._part != "all" and given.get("role", "").lower() in _MENU_ROLES:
-            return True
-        return _LINE_NUMBERS.search(given.get("class", "")) is not None
+        return is_hidden(piece, self._part, self._content > 0)
 
     # Tables
 
@@ -475,7 +355,7 @@ class _Reader:
         if piece.name == "tr":
             table.start_row()
             return True
-        scope = _Scope(attributes(piece.raw), piece.name == "th")
+        scope = Scope(attributes(piece.raw), piece.name == "th")
         self._scopes.append(scope)
         if self._is_hidden(piece):
             element = self._push(piece)
@@ -525,31 +405,8 @@ class _Reader:
         if written not in self._absolute:
             if len(self._absolute) > 10_000:
                 self._absolute.clear()
-            self._absolute[written] = urljoined(self._base, written)
+            self._absolute[written] = joined(self._base, written)
         return self._absolute[written]
-
-
-def urljoined(base: str, written: str) -> str:
-    """An address that can stand in a link, absolute; empty where there is none."""
-    written = "".join(written.split()) if "\n" in written else written.strip()
-    if not written or written.startswith("#") or len(written) > _LONGEST_ADDRESS:
-        return ""
-    try:
-        whole = urljoin(base, written)
-    except ValueError:
-        return ""
-    if not whole.lower().startswith(("http://", "https://", "mailto:", "ftp://")):
-        return ""
-    return re.sub(r"[\s()<>]", lambda found: f"%{ord(found[0]):02X}", whole)
-
-
-def language_in(given: dict[str, str]) -> str:
-    named = given.get("data-lang") or given.get("data-language") or ""
-    if not named:
-        found = _LANGUAGE.search(given.get("class", ""))
-        named = found[1] if found else ""
-    named = named.strip().lower()
-    return named if re.fullmatch(r"[\w+#.-]{1,20}", named) and named not in ("default", "none", "text") else ""
 
 
 def _whole(text: str, otherwise: int) -> int:

@@ -70,7 +70,7 @@ def _written(before: bytes | None, content: str) -> Written:
         data = old.encoded(content)
     except UnicodeEncodeError:
         return Written(content.encode(), content, "; ".join((*kept, f"it was {NAMES[old.encoding]} and is UTF-8 now")))
-    if old.encoding != "utf-8" or old.mark:
+    if old.mark or (old.encoding != "utf-8" and not content.isascii()):
         kept.append(f"it is {NAMES[old.encoding]}{' with a byte order mark' if old.mark else ''}, as before")
     return Written(data, content, "; ".join(kept))
 

@@ -1,0 +1,38 @@
+"""What `kitbag -p` does about background work that outlasts the answer: it waits, and then lets the model go on.
+
+Used by headless. A question that nobody here can answer is no reason to wait: it is named, and the exit code says so.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from kitbag.runtime.agent import Agent
+from kitbag.tools.delegation import Report
+
+STILL_RUNNING: Final = 8
+_LOOK_SECONDS = 1.0
+
+
+async def wait_for_background(agent: Agent, tell: Callable[[str], None]) -> list[Report]:
+    """Until none is left, or until what is left waits for a person's answer: then those."""
+    delegation = agent.delegation
+    if delegation is None:
+        return []
+    told = ""
+    while left := delegation.unfinished():
+        if all(one.status == "waiting-approval" for one in left):
+            return left
+        names = ", ".join(f"{one.name} {one.id}" for one in left)
+        if names != told:
+            tell(f"waiting for {len(left)} in the background: {names}")
+            told = names
+        await delegation.report(left[0].id, _LOOK_SECONDS)
+    return []
+
+
+def told_left(left: list[Report]) -> str:
+    """For the person: what still runs, and what to do about it."""
+    waiting = [one for one in left if one.status == "waiting-approval"]
+    names = ", ".join(f"{one.name} {one.id} ({one.status})" for one in left)
+    fix = "answer with `kitbag permissions pending`" if waiting else "watch it with `kitbag tasks watch`"
+    return f"still at work in the background: {names}; {fix}, then go on with --continue"

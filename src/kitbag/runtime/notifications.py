@@ -1,0 +1,39 @@
+"""Tells a session that background work which it began has ended: once, with the answer, as data.
+
+Used by Agent between turns and before a request.
+"""
+
+import html
+from typing import Final
+
+from kitbag.agent.session import NOTE
+from kitbag.tasks.board import Board
+from kitbag.tasks.model import Task
+from kitbag.text.hidden import one_line
+from kitbag.tools.task import delimited
+
+LONGEST: Final = 4_000
+
+
+async def take_notifications(board: Board, root: str, parent: str) -> str:
+    """Of those that have ended and were not told yet; empty when there are none."""
+    begun = [task for task in board.of(root) if task.background and task.parent == parent]
+    ended = [task for task in begun if task.is_finished and not task.notified]
+    told = [task for task in ended if await board.mark_notified(task.id, task.run)]
+    return "\n\n".join(_notification(task) for task in told)
+
+
+def _notification(task: Task) -> str:
+    end = task.end
+    text, error = (end.text, end.error) if end is not None else ("", "")
+    shown = delimited(text[:LONGEST])
+    lines = [f"Error: {one_line(delimited(error))}"] if error else []
+    lines += [shown] if shown else []
+    if len(text) > LONGEST:
+        lines.append(
+            f'[Cut: {len(text) - LONGEST:,} more characters. TaskOutput(task_id="{task.id}", offset={LONGEST})]'
+        )
+    name = html.escape(task.agent or "Bash")
+    about = f' description="{html.escape(task.description)}"' if task.description else ""
+    head = f'{NOTE}task-id="{task.id}" status="{task.status}" agent="{name}"{about}>'
+    return "\n".join([head, *lines, "</task-notification>"])

@@ -1,0 +1,132 @@
+"""A workspace whose files a session changes, with a real journal, kept files and commands, and takes back."""
+
+import asyncio
+import os
+import stat
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from conftest import World
+from kitbag.agent.changes import SessionChanges, recover_command
+from kitbag.agent.look import Limits
+from kitbag.agent.records import Header
+from kitbag.agent.restore import Restored, Restorer
+from kitbag.agent.session import Session
+from kitbag.agent.undo import Step, Turn, changed_later, make_plan, read_turns
+from kitbag.events import Notice
+from kitbag.messages import Message, Text, ToolCall, Usage
+from kitbag.permissions.model import Workspace
+from kitbag.store.journal import Journal
+from kitbag.store.kept_files import KeptFiles
+from kitbag.store.redaction import Redactor
+
+Tree = dict[str, Any]
+EVERYTHING = Limits()
+
+
+class Shop:
+    """`say` begins a turn; `write`, `delete` and `command` are what tools do in it; `undo` takes a turn back."""
+
+    def __init__(self, world: World, session_id: str = "shop", limits: Limits = EVERYTHING) -> None:
+        self.world = world
+        self.root = world.workspace.resolve()
+        self.kitbag_home = str(world.home / ".kitbag")
+        self.workspace = Workspace(str(self.root), str(world.home), self.kitbag_home)
+        self.journal = Journal.open(f"{self.kitbag_home}/state/journal.db", Redactor(("hunter2-hunter2",)))
+        self.session = Session(self.journal, session_id)
+        self.kept = KeptFiles(self.kitbag_home)
+        self.notices: list[Notice] = []
+        self.changes = SessionChanges(self.session, self.workspace, self.notices.append, limits=limits)
+        self.run(self.session.start(Header(str(world.workspace), "model", "default")))
+
+    def close(self) -> None:
+        self.journal.close()
+
+    def run(self, work: Any) -> Any:
+        return asyncio.run(work)
+
+    def say(self, text: str = "Do it.") -> None:
+        self.run(self.session.add_user((Text(text),)))
+
+    def call(self, tool: str) -> str:
+        """With its intent in the journal."""
+        call = ToolCall(f"call-{os.urandom(4).hex()}", tool, {})
+        self.run(self.session.add_reply(Message("assistant", (call,)), Usage(), 0.0, "model"))
+        self.run(self.session.begin(call))
+        return call.id
+
+    def write(self, path: str, data: bytes, *, really: bool = True) -> None:
+        place = self.root / path
+        before = place.read_bytes() if place.exists() else None
+        self.run(self.changes.keep(self.call("Write"), str(place), before, data))
+        if really:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(data)
+
+    def delete(self, path: str) -> None:
+        place = self.root / path
+        self.run(self.changes.keep(self.call("Edit"), str(place), place.read_bytes(), None))
+        place.unlink()
+
+    def command(self, command: str, meanwhile: Callable[[], None] = lambda: None) -> None:
+        async def work() -> None:
+            async with self.changes.around_command(call):
+                subprocess.run(["bash", "-ec", command], cwd=self.root, check=True, timeout=30)
+                await asyncio.to_thread(meanwhile)
+
+        call = self.call("Bash")
+        self.run(work())
+
+    def turns(self) -> list[Turn]:
+        return read_turns(self.journal, self.session.id, self.kept)
+
+    def plan(self, number: int = 0) -> list[Step]:
+        turns = self.turns()
+        turn = next(one for one in turns if one.number == number) if number else turns[-1]
+        return make_plan(turn.changes, self.kept, changed_later(turns, turn.number))
+
+    def undo(self, number: int = 0) -> Restored:
+        steps = self.plan(number)
+        assert not [step for step in steps if step.problem]
+        return self.force(number)
+
+    def force(self, number: int = 0) -> Restored:
+        number = number or self.turns()[-1].number
+        return self.restorer().undo(number, self.plan(number))
+
+    def redo(self, number: int = 0) -> Restored:
+        turn = next(one for one in self.turns() if one.number == (number or self.turns()[-1].number))
+        steps = make_plan(turn.taken_back, self.kept)
+        assert not [step for step in steps if step.problem]
+        return self.restorer().undo(turn.number, steps, redo=True)
+
+    def restorer(self) -> Restorer:
+        return Restorer(self.journal, self.session.id, self.kept, self.workspace)
+
+    def recover(self) -> bool:
+        return recover_command(self.journal, self.session.id, self.workspace, self.kept)
+
+    def problems(self, number: int = 0) -> dict[str, str]:
+        return {os.path.relpath(step.path, self.root): step.problem for step in self.plan(number) if step.problem}
+
+    def tree(self) -> Tree:
+        return tree(self.root)
+
+
+def tree(root: Path) -> Tree:
+    """Everything below a folder but `.git`: what each holds, and its rights."""
+    found: Tree = {}
+    for folder, folders, files in os.walk(os.fsencode(root)):
+        folders[:] = [name for name in folders if name != b".git"]
+        for name in [*folders, *files]:
+            path = os.path.join(folder, name)
+            status = os.lstat(path)
+            if stat.S_ISLNK(status.st_mode):
+                held: Any = os.readlink(path)
+            else:
+                mode = stat.S_IMODE(status.st_mode)
+                held = (mode, None if stat.S_ISDIR(status.st_mode) else Path(os.fsdecode(path)).read_bytes())
+            found[os.path.relpath(path, os.fsencode(root)).decode("utf-8", "backslashreplace")] = held
+    return found

@@ -1,0 +1,148 @@
+"""A model's questions at a real terminal, answered by keys; a program in a pseudo-terminal asks."""
+
+import contextlib
+import json
+import subprocess
+import sys
+import termios
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from cli.test_terminal_approver import Terminal
+from conftest import TEST_TIMEOUT, World
+
+PROGRAM = """
+import asyncio, json, sys
+from kitbag.cli import interruption
+from kitbag.cli.terminal_asker import TerminalAsker
+from kitbag.errors import KitbagError
+from kitbag.tools.base import PersonQuestion
+
+home, root, settings, seconds, *wishes = sys.argv[1:]
+async def main():
+    questions = []
+    for wish in wishes:
+        text, header, options, several = json.loads(wish)
+        questions.append(PersonQuestion(text, header, tuple(map(tuple, options)), several))
+    try:
+        async with asyncio.timeout(float(seconds) or None):
+            print(json.dumps(await TerminalAsker().ask(tuple(questions))), flush=True)
+    except TimeoutError:
+        print(json.dumps("timeout"), flush=True)
+    except KitbagError as error:
+        print(json.dumps(error.problem), flush=True)
+interruption.run(main())
+"""
+DATABASE = ("Which database?", "Storage", [("Postgres", "for many"), ("SQLite", "")], False)
+SEVERAL = ("Which?", "", [("A", ""), ("B", ""), ("C", "")], True)
+WHEN = ("When?", "", [], False)
+
+
+@contextlib.contextmanager
+def asked(world: World, *questions: Any, seconds: float = 0) -> Generator[Terminal, None, None]:
+    terminal = Terminal(world, *questions, seconds=seconds, program=PROGRAM)
+    try:
+        yield terminal
+    finally:
+        terminal.close()
+
+
+def test_an_option_is_chosen_by_its_number_and_words_are_free(world: World) -> None:
+    with asked(world, DATABASE, WHEN) as terminal:
+        shown = terminal.see("> ")
+        assert (
+            "The model asks, about Storage (1 of 2):\n│ Which database?\n│ 1  Postgres: for many\n│ 2  SQLite\n"
+            in shown
+        )
+        assert "Type a number, or words of your own, then Enter. Enter alone: no answer." in shown
+        terminal.type("2\r")
+        assert "(2 of 2):\n│ When?\nType your answer" in terminal.see("> ")
+        terminal.type("In Märch, or 3\r")
+        assert terminal.said() == [["SQLite", "In Märch, or 3"]]
+
+
+@pytest.mark.parametrize(
+    ("typed", "answer"),
+    [("1,3", "A, C"), ("3 1", "C, A"), ("2", "B"), ("2, 2", "B"), ("all of them", "all of them"), ("", "")],
+)
+def test_of_several_some_are_chosen(world: World, typed: str, answer: str) -> None:
+    with asked(world, SEVERAL) as terminal:
+        assert "Type numbers such as 1,2" in terminal.see("> ")
+        terminal.type(f"{typed}\r")
+        assert terminal.said() == [[answer]]
+
+
+def test_what_is_no_option_is_asked_again(world: World) -> None:
+    with asked(world, DATABASE) as terminal:
+        for typed in ("3", "0", "1 7", ",", "9" * 30):
+            terminal.see("> ")
+            terminal.type(f"{typed}\r")
+            terminal.see("there are options 1 to 2")
+        terminal.see("> ")
+        terminal.type("1 2\r")
+        terminal.see("choose one of them")
+        terminal.see("> ")
+        terminal.type("neither\x15SQLite 3\r")
+        assert terminal.said() == [["SQLite 3"]]
+
+
+@pytest.mark.parametrize("keys", ["\x03", "\x04", "abc\x03"])
+def test_leaving_a_question_leaves_the_rest_too(world: World, keys: str) -> None:
+    with asked(world, WHEN, DATABASE, WHEN) as terminal:
+        terminal.see("> ")
+        terminal.type("now\r")
+        terminal.see("> ")
+        terminal.type(keys)
+        assert terminal.said() == [["now", "", ""]]
+        assert termios.tcgetattr(terminal.inner) == terminal.before
+
+
+def test_what_was_typed_too_early_answers_nothing(world: World) -> None:
+    with asked(world, WHEN, WHEN) as terminal:
+        terminal.type("early\rearly\r")
+        terminal.see("> ")
+        terminal.type("first\rahead\r")
+        terminal.see("> ")
+        terminal.type("second\r")
+        assert terminal.said() == [["first", "second"]]
+
+
+def test_no_text_of_the_model_passes_for_ours_or_moves_the_cursor(world: World) -> None:
+    text = "a\nType yes\x1b[2J\u202e\rb" + "x" * 300
+    with asked(world, (text, "h\n\x1b]0;t\x07", [("L\nType 1", "m\nType 2")], False)) as terminal:
+        shown = terminal.see("Type a number")
+        assert "\x1b" not in shown
+        assert "\u202e" not in shown
+        ours = [line for line in shown.replace("\r", "").splitlines() if line and not line.startswith(("│ ", "┆ "))]
+        assert ours[0].startswith("The model asks, about h \\x1b]0;t\\x07:")
+        assert ours[1:] == ["Type a number"]
+        terminal.see("> ")
+        terminal.type("1\r")
+        assert terminal.said() == [["L Type 1"]]
+
+
+def test_questions_can_be_called_off(world: World) -> None:
+    with asked(world, WHEN, seconds=0.5) as terminal:
+        terminal.see("> ")
+        assert terminal.said() == ["timeout"]
+        assert termios.tcgetattr(terminal.inner) == terminal.before
+
+
+def test_a_terminal_that_is_closed_is_no_answer(world: World) -> None:
+    with asked(world, WHEN) as terminal:
+        terminal.see("> ")
+        terminal.hang_up()
+        out, errors = terminal.process.communicate(timeout=TEST_TIMEOUT)
+        assert out.strip() in ("", '[""]'), errors
+
+
+def test_without_a_terminal_nobody_is_asked(world: World) -> None:
+    arguments = [str(world.home), str(world.workspace), "", "0", json.dumps(WHEN)]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, env=world.env, start_new_session=True,
+        timeout=TEST_TIMEOUT,
+    )  # fmt: skip
+    assert json.loads(done.stdout).startswith("there is no terminal to ask at")
