@@ -7,7 +7,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: run test check lint types layers bench docs clean help
 
 help:
-	@echo "make run     show a sample workspace: list, inspect and check its skills and agents"
+	@echo "make run     a tour of a sample workspace, with a piece of work at its end"
 	@echo "make test    run all tests"
 	@echo "make check   lint, types and import layers"
 	@echo "make bench   measure against a floor, in one run"

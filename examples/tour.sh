@@ -37,6 +37,7 @@ step() {
 differences() {
     show git diff --stat
     git --no-pager diff --stat
+    if git diff --quiet; then echo "(no difference)"; fi
 }
 say() {
     if [ -t 1 ]; then printf '\n\033[1m%s\033[0m\n' "$*"; else printf '\n%s\n' "$*"; fi

@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import signal
 import stat
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -115,6 +117,31 @@ class Shop:
         return tree(self.root)
 
 
+def until_killed(world: World, code: str, session_id: str = "shop") -> None:
+    """Runs code on a `shop` of its own in another process, which has to end by SIGKILL; `die()` does that."""
+    head = f"""
+import os, signal, sys
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+from pathlib import Path
+from agent.changing import Shop
+from conftest import World
+world = object.__new__(World)
+world.home, world.workspace = Path({str(world.home)!r}), Path({str(world.workspace)!r})
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+shop = Shop(world, {session_id!r})
+"""
+    done = subprocess.run([sys.executable, "-c", head + code], capture_output=True, timeout=30)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def reopened(world: World) -> "Shop":
+    """The session of another process."""
+    shop = Shop(world, "another")
+    shop.session.id = "shop"
+    return shop
+
+
 def tree(root: Path) -> Tree:
     """Everything below a folder but `.git`: what each holds, and its rights."""
     found: Tree = {}
@@ -127,6 +154,7 @@ def tree(root: Path) -> Tree:
                 held: Any = os.readlink(path)
             else:
                 mode = stat.S_IMODE(status.st_mode)
-                held = (mode, None if stat.S_ISDIR(status.st_mode) else Path(os.fsdecode(path)).read_bytes())
+                closed = stat.S_ISDIR(status.st_mode) or not os.access(path, os.R_OK)
+                held = (mode, None if closed else Path(os.fsdecode(path)).read_bytes())
             found[os.path.relpath(path, os.fsencode(root)).decode("utf-8", "backslashreplace")] = held
     return found

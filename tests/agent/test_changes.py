@@ -3,16 +3,13 @@
 import asyncio
 import json
 import os
-import signal
 import subprocess
-import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from agent.changing import Shop
+from agent.changing import Shop, reopened, until_killed
 from conftest import World
 from kitbag.agent.change_records import CHANGE, Body, Change, State, from_body, to_body
 from kitbag.agent.look import Limits
@@ -95,23 +92,8 @@ class TestKeeping:
 
     def test_a_process_that_is_killed_right_after_leaves_all_that_is_needed(self, world: World) -> None:
         target = world.write("f", "old")
-        code = f"""
-            import os, signal, sys
-            sys.path.insert(0, {str(Path(__file__).parents[1])!r})
-            from pathlib import Path
-            from agent.changing import Shop
-            from conftest import World
-            world = object.__new__(World)
-            world.home, world.workspace = Path({str(world.home)!r}), Path({str(world.workspace)!r})
-            shop = Shop(world)
-            shop.say()
-            shop.write("f", b"new", really=False)
-            os.kill(os.getpid(), signal.SIGKILL)
-        """
-        done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, timeout=HANG)
-        assert done.returncode == -signal.SIGKILL, done.stderr
-        shop = Shop(world, "another")
-        shop.session.id = "shop"
+        until_killed(world, 'shop.say(); shop.write("f", b"new", really=False); die()')
+        shop = reopened(world)
         assert shop.kept.get(digest_of(b"old")) == b"old"
         assert shop.plan() == []  # it was never written
         target.write_bytes(b"new")
@@ -240,27 +222,10 @@ class TestWhatCannotBeDone:
 
 
 class TestAfterAKill:
-    def killed(self, world: World, command: str) -> None:
-        code = f"""
-            import asyncio, os, signal, subprocess, sys
-            sys.path.insert(0, {str(Path(__file__).parents[1])!r})
-            from pathlib import Path
-            from agent.changing import Shop
-            from conftest import World
-            world = object.__new__(World)
-            world.home, world.workspace = Path({str(world.home)!r}), Path({str(world.workspace)!r})
-            shop = Shop(world)
-            shop.say("Break it")
-            shop.command({command!r}, meanwhile=lambda: os.kill(os.getpid(), signal.SIGKILL))
-        """
-        done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, timeout=HANG)
-        assert done.returncode == -signal.SIGKILL, done.stderr
-
     def test_what_the_command_changed_is_found_later(self, world: World) -> None:
         world.write("src/a", "a")
-        self.killed(world, "rm -r src; echo x > new")
-        shop = Shop(world, "another")
-        shop.session.id = "shop"
+        until_killed(world, 'shop.say("Break it"); shop.command("rm -r src; echo x > new", meanwhile=die)')
+        shop = reopened(world)
         assert shop.recover()
         assert not shop.recover()
         [turn] = shop.turns()
@@ -271,7 +236,7 @@ class TestAfterAKill:
 
     def test_it_belongs_to_its_own_turn_also_when_the_session_has_gone_on(self, world: World) -> None:
         world.write("a", "a")
-        self.killed(world, "rm a")
+        until_killed(world, 'shop.say(); shop.command("rm a", meanwhile=die)')
         shop = Shop(world, "shop")
         shop.say("And now?")
         shop.command("echo x > b")

@@ -81,4 +81,4 @@ def test_the_tour_of_make_run_works_and_leaves_the_sample_as_it_was() -> None:
     assert "in app/: 4 places in 2 files." in changed
     assert "`python3 -m unittest`, the test command of the skill rounding, passed:" in changed
     assert "2 files changed, 4 insertions(+), 4 deletions(-)" in changed
-    assert "files changed" not in after
+    assert "(no difference)" in after

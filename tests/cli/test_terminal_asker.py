@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import os
+import pty
 import subprocess
 import sys
 import termios
@@ -12,6 +14,8 @@ import pytest
 
 from cli.test_terminal_approver import Terminal
 from conftest import TEST_TIMEOUT, World
+from kitbag.cli.headless import Wanted, _person
+from kitbag.runtime.options import Options
 
 PROGRAM = """
 import asyncio, json, sys
@@ -146,3 +150,27 @@ def test_without_a_terminal_nobody_is_asked(world: World) -> None:
         timeout=TEST_TIMEOUT,
     )  # fmt: skip
     assert json.loads(done.stdout).startswith("there is no terminal to ask at")
+
+
+@pytest.mark.parametrize(("output_format", "found"), [("text", "TerminalAsker"), ("json", "NoneType")])
+def test_whoever_typed_the_command_is_asked_but_no_script_waits(world: World, output_format: str, found: str) -> None:
+    program = (
+        "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); from kitbag.cli.headless import Wanted, _person;"
+        "from kitbag.runtime.options import Options;"
+        f"print('found', type(_person(Wanted('x', Options(), {output_format!r}))).__name__)"
+    )
+    screen, inner = pty.openpty()
+    try:
+        start = [sys.executable, "-c", program]
+        process = subprocess.Popen(
+            start, stdin=inner, stdout=inner, stderr=inner, env=world.env, start_new_session=True
+        )
+        assert process.wait(TEST_TIMEOUT) == 0
+        assert f"found {found}" in os.read(screen, 4096).decode()
+    finally:
+        os.close(screen)
+        os.close(inner)
+
+
+def test_where_output_is_no_terminal_nobody_is_asked() -> None:
+    assert _person(Wanted("x", Options())) is None

@@ -24,7 +24,7 @@ def test_what_the_model_is_told_about_them_is_short() -> None:
 
 
 def test_schemas_name_the_arguments_as_models_know_them() -> None:
-    assert set(READ.spec.schema["properties"]) == {"file_path", "offset", "limit"}
+    assert set(READ.spec.schema["properties"]) == {"file_path", "offset", "limit", "pages"}
     assert set(GLOB.spec.schema["properties"]) == {"pattern", "path"}
     assert set(GREP.spec.schema["properties"]) == {
         "pattern", "path", "glob", "type", "output_mode", "-i", "-n", "-A", "-B", "-C", "head_limit", "multiline",

@@ -21,7 +21,9 @@ from kitbag.tools.write import WRITE
 from tools.changing_files import Keeper, editing, every_file, swapping
 from tools.using import Bench, text_of
 
-PROGRAM = "import os\n\n\ndef first(items):\n\tfor item in items:\n\t\tprint('one', item)\n\n\ndef second():\n    return 2\n"
+PROGRAM = (
+    "import os\n\n\ndef first(items):\n\tfor item in items:\n\t\tprint('one', item)\n\n\ndef second():\n    return 2\n"
+)
 
 
 @pytest.fixture
@@ -94,7 +96,7 @@ def test_a_change_of_many_lines_is_shown_at_its_ends(bench: Bench) -> None:
         (b"a\r\nb\r\nc\r\n", "b\n", "", b"a\r\nc\r\n"),
         (b"a\r\nb\r\nc\r\n", "a\r\nb\r\n", "a\nb\n", b"a\nb\nc\r\n"),
         (b"a\nb\n", "a\r\nb", "x\r\ny", b"x\ny\n"),
-        (b"a\nb\r\nc\n", "a\nb\nc", "a\nx\nc", b"a\nx\nc\n"),
+        (b"a\nb\r\nc\n", "a\nb\nc", "a\nx\nc", b"a\nx\r\nc\n"),
         (b"a\nb\r\nc\nd\r\n", "b", "x\ny", b"a\nx\r\ny\r\nc\nd\r\n"),
         (b"a\nb\r\nc\nd\r\n", "c", "x\ny", b"a\nb\r\nx\ny\nd\r\n"),
         (b"a\nb\r\nc", "c", "x\ny", b"a\nb\r\nx\r\ny"),
@@ -128,6 +130,7 @@ def test_an_edit_is_what_replacing_in_the_text_is(data: st.DataObject, newline: 
     old = data.draw(st.one_of(letters.filter(bool), st.integers(0, len(text) - 1).map(lambda at: text[at : at + 4])))
     new = data.draw(letters.filter(lambda new: new != old))
     encoding = "utf-8-sig" if mark else "utf-8"
+    newline = newline if "\n" in text else "\n"
     with tempfile.TemporaryDirectory() as folder:
         bench = editing(Path(folder))
         path = bench.write("a.py", text.replace("\n", newline).encode(encoding))

@@ -24,8 +24,8 @@ def files(program: str, place: Path, which: Which) -> list[str]:
     found: list[str] = []
     try:
 
-        def take(path: str) -> bool:
-            found.append(path)
+        def take(paths: list[str]) -> bool:
+            found.extend(paths)
             return True
 
         listed = list_files(program, Folder(descriptor, os.path.realpath(place)), which, take, threading.Event())

@@ -32,16 +32,17 @@ class Invoice:
 def invoice_for(order: Order) -> Invoice:
     """The tax is rounded half up, once, on the sum and not per line."""
     net = order.subtotal_cents
-    tax = Decimal(net * TAX_PERCENT) / 100
-    return Invoice(order.order_id, net, int(tax.to_integral_value(ROUND_HALF_EVEN)))
+    exact = Decimal(net * TAX_PERCENT) / 100
+    tax = int(exact.to_integral_value(ROUND_HALF_EVEN))
+    return Invoice(order.order_id, net, tax)
 
 
 def instalments(total_cents: int, count: int) -> list[int]:
-    """Split an amount into payments that add up to it exactly; the first ones take the odd cents."""
+    """Payments that add up exactly; the first ones take the odd cents."""
     if count < 1:
         raise BillingError("at least one instalment is needed")
     share, odd_cents = divmod(total_cents, count)
-    return [share + 1 if number < odd_cents else share for number in range(count)]
+    return [share + (number < odd_cents) for number in range(count)]
 
 
 def refund(invoice: Invoice, cents: int) -> int:

@@ -19,12 +19,12 @@ class Taxes(unittest.TestCase):
     def test_tax_is_rounded_on_the_sum(self) -> None:
         self.assertEqual(invoice_for(order_of(2500, 899)).tax_cents, 646)
 
-    def test_half_a_cent_of_tax_is_rounded_up(self) -> None:
+    def test_half_a_cent_goes_up(self) -> None:
         self.assertEqual(invoice_for(order_of(150)).tax_cents, 29)  # 28.5
 
 
 class Vouchers(unittest.TestCase):
-    def test_half_a_cent_of_discount_is_rounded_up(self) -> None:
+    def test_half_a_cent_goes_up(self) -> None:
         self.assertEqual(discount(order_of(1250), 1), 13)  # 12.5
 
     def test_a_voucher_takes_off_half_at_most(self) -> None:

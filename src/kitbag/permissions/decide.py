@@ -72,6 +72,12 @@ class Permissions:
     def in_mode(self, mode: Mode) -> "Permissions":
         return self._but(self._policy._replace(mode=mode))
 
+    def in_workspace(self, workspace: Workspace) -> "Permissions":
+        """Elsewhere, by the same rules: patterns that begin at the old root begin at the new one too."""
+        old = self.workspace.root
+        moved = [rule._replace(base=workspace.root) for rule in self.rules.all if rule.base == old]
+        return self._but(self._policy._replace(workspace=workspace, rules=self.rules.plus(moved)))
+
     def with_rules(self, more: Iterable[Rule]) -> "Permissions":
         """With rules of the session, or with what a skill in use asks for (narrowing.grants_of)."""
         return self._but(self._policy._replace(rules=self._policy.rules.plus(more)))

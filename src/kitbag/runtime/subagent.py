@@ -16,7 +16,6 @@ from kitbag.library.modes import Mode
 from kitbag.messages import Image, Text
 from kitbag.models.choice import Chosen, Sources
 from kitbag.models.provider import Provider
-from kitbag.packing.session_skills import SessionSkills
 from kitbag.permissions.approvals import Approvals
 from kitbag.permissions.decide import Permissions, child_mode
 from kitbag.permissions.rule_files import Given
@@ -91,7 +90,7 @@ class Subagent(Agent):
         self.permissions = inherited.permissions.narrowed(definition.tools, definition.path).in_mode(mode)
         options = self.options
         given = Given(mode, options.only_tools, options.ask, options.no_tools)
-        self.skills = SessionSkills(self.ground.library, self._prepare_of(given))
+        self.skills = self._make_skills(given)
         tools = [tool for tool in self._tools() if tool.name not in FOR_PEOPLE]
         self.toolset = Toolset(tools, self.permissions)
         if not self.toolset.names():

@@ -18,6 +18,7 @@ from kitbag.errors import KitbagError
 from kitbag.events import Event, Notice, RunEnded, ToolFinished, ToolProgress, ToolStarted, TurnEnded
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.subagent import Inherited, Subagent
+from kitbag.runtime.worktree import Worktree, in_worktree, keep_changes, make_worktree
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import End, Task, TaskStatus, Wish
 from kitbag.tasks.processes import end_processes
@@ -153,7 +154,11 @@ class TaskRunner:
     async def _agent(self, wish: Wish, session: str, request: str, recovered: bool) -> tuple[End, Wish | None]:
         definition = self.inherited.ground.library.find_agent(wish.agent)
         goes_on = self.board.journal.last(PREFIX + session) is not None
-        agent = Subagent(self.inherited, definition, wish, self.task.id, session)
+        inherited, worktree = self.inherited, None
+        if definition.isolation == "worktree":
+            worktree = await asyncio.to_thread(self._worktree)
+            inherited = in_worktree(inherited, worktree)
+        agent = Subagent(inherited, definition, wish, self.task.id, session)
         agent.delegation = self._delegation_of(agent, self.task)
         async with agent:
             doubtful = agent.doubtful_calls() if recovered and goes_on else []
@@ -166,7 +171,14 @@ class TaskRunner:
                     self._hear(event)
             self._run = None
             end = _end_of(run.ended, agent)
+            if worktree is not None:
+                about = self.task.description or f"Work of {self.task.agent}"
+                end = end._replace(branch=await asyncio.to_thread(keep_changes, worktree, about))
             return end, self._lacking(end, wish, agent)
+
+    def _worktree(self) -> Worktree:
+        ground = self.inherited.ground
+        return make_worktree(ground.workspace.root, ground.places.kitbag_home, self.task.id)
 
     def _hear(self, event: Event) -> None:
         match event:

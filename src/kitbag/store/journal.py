@@ -7,6 +7,7 @@ approvals, transcripts and tasks; the file is journal_file's.
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import sqlite3
@@ -163,9 +164,16 @@ class Journal:
     async def write_once(self, key: str, stream: str, kind: str, body: object) -> int | None:
         return (await self._hand_over(self._batch([Entry(stream, kind, body)], key)))[0]
 
+    async def write_all_once(self, key: str, entries: Iterable[Entry]) -> bool:
+        """All of them next to each other, or, when one was written with this key before, none."""
+        return (await self._hand_over(self._batch(entries, key)))[0] is not None
+
     def _batch(self, entries: Iterable[Entry], key: str | None = None) -> _Batch:
+        """The key is that of the first."""
         at = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-        return _Batch([(_name(stream), at, _name(kind), self._text(body), key) for stream, kind, body in entries])
+        keys = itertools.chain([key], itertools.repeat(None))
+        given = zip(entries, keys, strict=False)
+        return _Batch([(_name(stream), at, _name(kind), self._text(body), own) for (stream, kind, body), own in given])
 
     def _text(self, body: object) -> str:
         """Only ASCII, so that no character in it, not even half of one, is beyond what a file can hold."""
@@ -256,8 +264,7 @@ class Journal:
         try:
             self._begin()
             for batch in batches:
-                cursors = [writer.execute(_INSERT, row) for row in batch.rows]
-                made.append([cursor.lastrowid if cursor.rowcount else None for cursor in cursors])
+                made.append(_insert(writer, batch.rows))
             writer.execute("COMMIT")
         except sqlite3.Error as error:
             made.clear()
@@ -372,6 +379,17 @@ class Journal:
             return Record(row[0], row[1], row[2], row[3], json.loads(row[4]))
         except (ValueError, RecursionError) as error:
             raise StoreError(f"record {row[0]} of {self.path} is damaged: {error}", "restore the file") from error
+
+
+def _insert(writer: sqlite3.Connection, rows: "list[tuple[str, str, str, str, str | None]]") -> list[int | None]:
+    """Where the first has a key that is taken, the others are not written either."""
+    seqs: list[int | None] = []
+    for row in rows:
+        if seqs and seqs[0] is None:
+            return [None] * len(rows)
+        cursor = writer.execute(_INSERT, row)
+        seqs.append(cursor.lastrowid if cursor.rowcount else None)
+    return seqs
 
 
 class _Failure(NamedTuple):

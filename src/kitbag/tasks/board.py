@@ -14,13 +14,13 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from kitbag.errors import AmbiguousError, NotFoundError
-from kitbag.tasks.version import __version__
 from kitbag.store.faults import point
 from kitbag.store.journal import Entry, Journal
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.model import End, Kind, Task, Wish, apply
 from kitbag.tasks.owner import Owner, this_process
 from kitbag.tasks.processes import end_processes
+from kitbag.tasks.version import this_version
 
 STREAM: Final = "tasks"
 WISHES: Final = "task/"
@@ -185,7 +185,7 @@ class Board:
             "depth": depth,
             "background": background,
             "directory": wish.directory,
-            "version": __version__,
+            "version": this_version(),
         }
         await self.journal.write_all([_wish_entry(task_id, wish), Entry(STREAM, "created", body)])
         point("task-created")
@@ -212,7 +212,7 @@ class Board:
 
     async def queue_again(self, task: Task, wish: Wish) -> bool:
         """For a worker: it goes on from where it was. False when somebody else was first; then nothing is asked."""
-        body = {"id": task.id, "run": task.run, "version": __version__}
+        body = {"id": task.id, "run": task.run, "version": this_version()}
         entries = [_wish_entry(task.id, wish), Entry(STREAM, "queued", body)]
         return await self.journal.write_all_once(f"queued:{task.id}:{task.run}", entries)
 

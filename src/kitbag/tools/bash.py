@@ -39,7 +39,7 @@ _HELD = re.compile(
 
 class BashArguments(Arguments, frozen=True):
     command: Annotated[str, Meta(min_length=1, max_length=MOST_BYTES)]
-    timeout: Annotated[int, Meta(ge=1, le=LONGEST_TIME, description="Milliseconds.")] | None = None
+    timeout: Annotated[int, Meta(ge=1, le=LONGEST_TIME, description="Milliseconds.")] = USUAL_TIME
     description: Annotated[str, Meta(max_length=1_000, description="What it does, in a few words.")] = ""
     run_in_background: bool = False
 
@@ -55,16 +55,15 @@ async def _bash(arguments: BashArguments, context: Context) -> Outcome:
     unusable = _unusable(arguments.command)
     if unusable is not None:
         return unusable
-    if arguments.run_in_background:
-        return await _in_background(arguments, context)
     if not inside(context.directory, context.workspace):
         return _gone(context)
+    if arguments.run_in_background:
+        return await _in_background(arguments, context)
     judgement = context.judgement or _judged(arguments.command, context)
-    seconds = (arguments.timeout or USUAL_TIME) / 1_000
     wanted = Wanted(
         arguments.command,
         context.directory,
-        seconds,
+        arguments.timeout / 1_000,
         context.workspace,
         judgement,
         context.permissions.mode,
@@ -103,7 +102,8 @@ async def _in_background(arguments: BashArguments, context: Context) -> Outcome:
     delegation = context.delegation
     if delegation is None:
         return failure("background commands are not available here", "Run it in the foreground, with a timeout.")
-    seconds = (arguments.timeout or 0) / 1_000
+    # Work in the background has no end unless one was set.
+    seconds = arguments.timeout / 1_000 if arguments.timeout != USUAL_TIME else 0.0
     report = await delegation.start_command(arguments.command, arguments.description, context.directory, seconds)
     if report.error:
         return failure(f"the command was not started: {report.error}")

@@ -22,6 +22,7 @@ from kitbag.tools.glob import opened
 from kitbag.tools.globs import GlobError
 from kitbag.tools.grep_results import Mode, Results, Search
 from kitbag.tools.lines import SNIFFED, chunks, is_binary, shortened
+from kitbag.tools.listing import Which, list_files
 from kitbag.tools.places import Place, missing, refused, settle, shown, visible
 from kitbag.tools.ripgrep import find_ripgrep, walking
 from kitbag.tools.running import Ended, Feed, Folder, in_thread, run_process
@@ -119,7 +120,8 @@ def _in_folder(arguments: GrepArguments, place: Place, context: Context, stop: t
 
         search = _search(arguments, place, context, wanted, folder)
         ended, results = _searched(job, search, _walking(folder, wanted), start)
-        return results.outcome(ended, [] if results.some else _spanning(arguments), stop)
+        notes = [] if results.some else [*_spanning(arguments), *_too_large(folder, wanted, context, stop)]
+        return results.outcome(ended, notes, stop)
     finally:
         os.close(folder.descriptor)
 
@@ -236,6 +238,25 @@ def ripgrep_words(program: str, job: Job) -> list[str]:
 def _spanning(arguments: GrepArguments) -> list[str]:
     across = not arguments.multiline and ("\\n" in arguments.pattern or "\n" in arguments.pattern)
     return ["a pattern that spans lines needs multiline"] if across else []
+
+
+def _too_large(folder: Folder, wanted: FileFilter, context: Context, stop: threading.Event) -> list[str]:
+    """Files that were not searched: looked for only when nothing was found, because it takes nearly as long."""
+    found = 0
+
+    def take(paths: list[str]) -> bool:
+        nonlocal found
+        look, descriptor = os.stat, folder.descriptor
+        for path in paths:
+            with contextlib.suppress(OSError):
+                large = look(path, dir_fd=descriptor, follow_symlinks=False).st_size > LARGEST_FILE
+                found += large and wanted.wants(path)
+        return True
+
+    list_files(find_ripgrep(context.workspace), folder, Which(hidden=True), take, stop)
+    if not found:
+        return []
+    return [f"{found:,} files over {LARGEST_FILE >> 20} MB were not searched: give one as path to search it"]
 
 
 GREP = Tool("Grep", description("Grep"), GrepArguments, _grep, reads_only=True)

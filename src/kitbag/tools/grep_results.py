@@ -24,7 +24,6 @@ LONGEST_SHOWN: Final = 500
 MOST_FILES: Final = 50_000
 MOST_UNSORTED: Final = 1 << 18
 """Bytes of matching lines that are put in order here: many times of what is shown."""
-_NOT_SEARCHED: Final = " What git ignores, binary files and files over 32 MB are not searched."
 _LONGEST_RECORD = 1 << 16
 _ROW = re.compile(rb"(\d+)([:-])(.*)", re.DOTALL)
 
@@ -170,8 +169,7 @@ class Results:
         every += [*notes, f"the search broke off: {visible(broken)}"] if broken else notes
         cut = "; ".join(every)
         if not rows:
-            missed = _NOT_SEARCHED if self._search.folder is not None else ""
-            return answer(f"No matches{f' ({cut})' if cut else ''}.{missed}", "no matches", cut)
+            return answer(f"No matches{f' ({cut})' if cut else ''}.", "no matches", cut)
         return answer("\n".join([*rows, f"[{cut}]"] if cut else rows), summary, cut)
 
     def _files(self, stop: threading.Event) -> tuple[list[str], str, str]:

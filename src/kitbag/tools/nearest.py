@@ -4,6 +4,7 @@ Used by Edit. Words of the wanted text that are rare in the other vote for the l
 places are then compared. Takes at most about a second, however large both are.
 """
 
+import os
 import re
 import time
 from bisect import bisect_right
@@ -17,7 +18,10 @@ from kitbag.text.hidden import find_hidden, reveal_hidden
 
 SECONDS: Final = 0.5
 """For looking around; comparing what was found takes no longer than that."""
-_MOST_PIECES = 60
+_MOST_CHARACTERS = 20_000
+"""Of what is wanted: the beginning of a long text tells enough."""
+_MOST_PIECES = 30
+"""Lines, and as many words."""
 _MOST_PLACES = 200
 """A word that occurs more often tells nothing."""
 _MOST_CANDIDATES = 12
@@ -26,11 +30,13 @@ _MOST_LINES = 200
 _MOST_WORDS = 5_000
 _WORDS_IN = 2_000_000
 _LONG = 1_000
+_SHORT = 20
 _LEAST = 0.6
 _MOST_LIKE = 0.99
 """For what differs in more than white space."""
 MOST_ROWS: Final = 24
 LONGEST_ROW: Final = 160
+_BESIDE = 2
 _QUOTES: Final = str.maketrans("‘’‚‛“”„‟′″`´‐‑‒–—−\u00a0", "''''\"\"\"\"'\"''------ ")
 
 
@@ -49,8 +55,8 @@ class Near(NamedTuple):
 def nearest(text: str, wanted: str) -> Near | None:
     """None when nothing comes near."""
     text, wanted = text.replace("\r\n", "\n"), wanted.replace("\r\n", "\n")
-    # What stands before and after it says nothing, and would move the lines apart.
-    wanted_lines = wanted.strip("\n").split("\n")[:_MOST_LINES]
+    # Line breaks before and after it say nothing, and would move the lines apart.
+    wanted_lines = _telling(text, wanted).strip("\n").split("\n")[:_MOST_LINES]
     lines = text.split("\n")
     found = _best(text, lines, wanted_lines)
     if found is None:
@@ -60,6 +66,19 @@ def nearest(text: str, wanted: str) -> Near | None:
     remark = _remark("\n".join(wanted_lines), "\n".join(there))
     marked = _collapsed("\n".join(wanted_lines)) in _collapsed("\n".join(there))
     return Near(start + 1, end, remark, marked, tuple(_rows(wanted_lines, there, start + 1, marked)))
+
+
+def _telling(text: str, wanted: str) -> str:
+    """Of a long text the part where it begins to differ, with a little before."""
+    if len(wanted) <= _MOST_CHARACTERS and wanted.count("\n") < _MOST_LINES:
+        return wanted
+    there, beyond = 0, len(wanted)
+    while there + 1 < beyond:  # so much of its beginning is there
+        middle = (there + beyond) // 2
+        there, beyond = (middle, beyond) if wanted[:middle] in text else (there, middle)
+    start = wanted.rfind("\n", 0, max(0, wanted.rfind("\n", 0, there))) + 1
+    start = max(start, there - LONGEST_ROW // 2)
+    return wanted[start : start + _MOST_CHARACTERS]
 
 
 def _best(text: str, lines: list[str], wanted: list[str]) -> tuple[int, int] | None:
@@ -101,19 +120,22 @@ def _candidates(text: str, lines: list[str], wanted: list[str]) -> list[int]:
         if time.monotonic() > deadline:
             break
     if not votes:
-        for piece, index in _misspelled(text, pieces[:3]):
+        for piece, index in _misspelled(text, pieces):
             _vote(text, starts, piece, index, votes)
     return sorted(votes, key=lambda start: -votes[start])[:_MOST_CANDIDATES]
 
 
 def _pieces(wanted: list[str]) -> list[tuple[str, int]]:
     """Lines and words of it, the longest first, each with the index of the line where it stands."""
-    found: dict[str, int] = {}
+    lines: dict[str, int] = {}
+    words: dict[str, int] = {}
     for index, line in enumerate(wanted):
-        for piece in (line.strip(), *re.findall(r"\w{2,}", line)):
-            if piece:
-                found.setdefault(piece, index)
-    return sorted(found.items(), key=lambda item: -len(item[0]))[:_MOST_PIECES]
+        if line.strip():
+            lines.setdefault(line.strip(), index)
+        for word in re.findall(r"\w{2,}", line):
+            words.setdefault(word, index)
+    longest = [sorted(pieces.items(), key=lambda item: -len(item[0]))[:_MOST_PIECES] for pieces in (lines, words)]
+    return [*longest[0], *longest[1]]
 
 
 def _vote(text: str, starts: list[int], piece: str, index: int, votes: dict[int, float]) -> None:
@@ -131,10 +153,10 @@ def _vote(text: str, starts: list[int], piece: str, index: int, votes: dict[int,
 def _misspelled(text: str, pieces: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
     """Words that are there and look like those that are not."""
     every = set(re.findall(r"\w{3,}", text[:_WORDS_IN]))
-    for piece, index in pieces:
-        for word in re.findall(r"\w{3,}", piece[:LONGEST_ROW]):
-            alike = [other for other in every if abs(len(other) - len(word)) <= 2][:_MOST_WORDS]
-            yield from ((other, index) for other in get_close_matches(word, alike, 1, 0.7))
+    words = [(piece, index) for piece, index in pieces if 2 < len(piece) < LONGEST_ROW and re.fullmatch(r"\w+", piece)]
+    for word, index in words[:3]:
+        alike = [other for other in every if abs(len(other) - len(word)) <= 2][:_MOST_WORDS]
+        yield from ((other, index) for other in get_close_matches(word, alike, 1, 0.7))
 
 
 def _likeness(wanted: str, there: str) -> float:
@@ -143,7 +165,9 @@ def _likeness(wanted: str, there: str) -> float:
     tokens = [re.findall(r"\w+|[^\w\s]", text)[:_MOST_TOKENS] for text in (wanted, there)]
     by_tokens = SequenceMatcher(None, *tokens, autojunk=False).ratio()
     characters = SequenceMatcher(None, wanted[:300], there[:300], autojunk=False)
-    covered = sum(block.size for block in characters.get_matching_blocks() if block.size > 2) / len(wanted[:300] or "x")
+    least = 2 if len(wanted) < _SHORT else 3  # single letters are everywhere
+    runs = [block.size for block in characters.get_matching_blocks() if block.size >= least]
+    covered = sum(runs) / len(wanted[:300] or "x")
     return min(_MOST_LIKE, max(by_tokens, characters.ratio(), 0.9 * covered))
 
 
@@ -181,13 +205,36 @@ def _rows(wanted: list[str], there: list[str], first: int, marked: bool) -> Iter
     compared = SequenceMatcher(None, wanted, there, autojunk=False)
     rows: list[str] = []
     for tag, start, end, there_start, there_end in compared.get_opcodes():
-        if tag != "equal":
-            rows += [f"- {'':6}\t{_shown(line, marked)}" for line in wanted[start:end]]
-        sign, marks = (" ", False) if tag == "equal" else ("+", marked)
-        rows += [f"{sign} {first + at:6d}\t{_shown(there[at], marks)}" for at in range(there_start, there_end)]
+        if tag == "equal":
+            same = [f"  {first + at:6d}\t{_shown(there[at])}" for at in range(there_start, there_end)]
+            rows += _ends(same, start > 0, end < len(wanted))
+        else:
+            sent, found = wanted[start:end], there[there_start:there_end]
+            if len(sent) == len(found):
+                pairs = [_where_they_differ(*pair) for pair in zip(sent, found, strict=True)]
+                sent, found = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+            rows += [f"- {'':6}\t{_shown(line, marked)}" for line in sent]
+            rows += [f"+ {first + at:6d}\t{_shown(line, marked)}" for at, line in enumerate(found, there_start)]
     yield from rows[:MOST_ROWS]
     if len(rows) > MOST_ROWS:
         yield f"  [{len(rows) - MOST_ROWS} more lines]"
+
+
+def _where_they_differ(line: str, other: str) -> tuple[str, str]:
+    """Two lines without the beginning that both have, where that is too long to be shown."""
+    same = len(os.path.commonprefix([line, other]))
+    if same < LONGEST_ROW // 2:
+        return line, other
+    start = same - LONGEST_ROW // 4
+    return f"...{line[start:]}", f"...{other[start:]}"
+
+
+def _ends(rows: list[str], before: bool, after: bool) -> list[str]:
+    """Of many rows those beside a difference."""
+    if len(rows) <= 2 * _BESIDE + 1:
+        return rows
+    head, tail = rows[: _BESIDE * before], rows[len(rows) - _BESIDE * after :]
+    return [*head, f"  [{len(rows) - len(head) - len(tail)} lines are the same]", *tail]
 
 
 def _shown(line: str, marked: bool = False) -> str:

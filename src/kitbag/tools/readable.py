@@ -4,6 +4,7 @@ Used by Glob and Grep. Nothing is named that Read would refuse. Most files are p
 permissions.found_files; the others are held against the rules one by one.
 """
 
+import os
 from typing import Final
 
 from kitbag.permissions.model import is_inside
@@ -31,6 +32,9 @@ class Readable:
         if (self._found and self._found.surely_readable(whole)) or may_read(self._context, whole, self._place):
             return self._shown(whole)
         return ""
+
+    def is_there(self, path: str) -> bool:
+        return os.path.lexists(self._start + path)
 
     def _shown(self, whole: str) -> str:
         """As places.shown does, of a path that is normal already."""

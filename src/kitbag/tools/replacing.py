@@ -3,6 +3,7 @@
 Used by Edit.
 """
 
+import os
 from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -83,14 +84,19 @@ def _in_mixed(text: str, old: str, new: str, every: bool, longest: int) -> Repla
     found = _plainly(plain, old, new, every, longest)
     if not isinstance(found, Replaced):
         return found
+    # What is the same in both keeps its own.
+    head = len(os.path.commonprefix([old, new]))
+    tail = len(os.path.commonprefix([old[head:][::-1], new[head:][::-1]]))
+    middle = new[head : len(new) - tail].replace("\r\n", "\n")
     returns = list(_returns(text))
     pieces: list[str] = []
     places: list[tuple[int, int]] = []
     done, length, at = 0, 0, plain.find(old)
     while at >= 0:
         # So many returns were left out before it.
-        start, end = at + bisect_left(returns, at), at + len(old) + bisect_left(returns, at + len(old))
-        piece = new.replace("\r\n", "\n").replace("\n", _line_end(text, start, end))
+        first, last = at + head, at + len(old) - tail
+        start, end = first + bisect_left(returns, first), last + bisect_left(returns, last)
+        piece = middle.replace("\n", _line_end(text, start, end))
         pieces += (text[done:start], piece)
         length += start - done + len(piece)
         places.append((length - len(piece), length))

@@ -11,7 +11,7 @@ import select
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Final, Literal, NamedTuple, TypeVar
 
 T = TypeVar("T")
@@ -111,14 +111,33 @@ def _follow(
 
 def _wait(process: "subprocess.Popen[bytes]", stop: threading.Event, deadline: float) -> Stopped:
     """For its end, which need not come when it has closed its output."""
-    while not stop.is_set():
-        left = deadline - time.monotonic()
-        if left <= 0:
-            return "time"
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(min(left, _POLL))
-            return ""
+    with _exit_watch(process.pid) as watch:
+        while not stop.is_set():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return "time"
+            if watch is not None and not watch.poll(min(left, _POLL) * 1000):
+                continue
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(min(left, _POLL))
+                return ""
     return "cancelled"
+
+
+@contextlib.contextmanager
+def _exit_watch(pid: int) -> Generator[select.poll | None, None, None]:
+    """Tells at once when a process has ended; None where the system has no such thing."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        yield None
+        return
+    try:
+        poller = select.poll()
+        poller.register(descriptor, select.POLLIN)
+        yield poller
+    finally:
+        os.close(descriptor)
 
 
 def _descriptor(stream: object) -> int:

@@ -148,6 +148,7 @@ class Blocks:
 
     def write_table(self, table: "Table") -> None:
         if table.is_data:
+            self.has_structure = True
             self.write_block(table.markdown())
             return
         for cell in table.cells():

@@ -20,8 +20,6 @@ from kitbag.tools.web_elements import (
     HEADINGS,
     LISTS,
     MARKS,
-    MENUS,
-    OUTSIDE,
     SKIPPED,
     Part,
     is_hidden,
@@ -138,10 +136,12 @@ class _Reader:
             self._start_block(piece)
         elif self._skipping is not None:
             self._skipping.nested += name == self._skipping.name
-        elif self._code is not None and name not in SKIPPED and not (piece.raw and self._is_hidden(piece)):
+        elif self._code is not None and name in BLOCKS:
             self._start_in_code(piece)
         elif name in SKIPPED or name == "math" or (piece.raw and self._is_hidden(piece)):
             self._start_skipped(piece)
+        elif self._code is not None:
+            self._start_in_code(piece)
         elif self._is_shown:
             self._start_inline(piece)
 
@@ -187,19 +187,20 @@ class _Reader:
         name, scope = piece.name, self._scopes[-1]
         if scope.open and scope.open[-1].name == "p":
             self._pop()
+        if name in ("tr", "td", "th") and scope.open and scope.open[0] is self._skipping:
+            self._end_cell()  # the hidden one before
         if name in ("table", "tr", "td", "th") and self._skipping is None and self._start_table(piece):
             return
         scope = self._scopes[-1]
         if name in CLOSED_BY:
             self._close_siblings(*CLOSED_BY[name])
-        if scope.blocks.heading:
-            scope.blocks.add(" ")
-            return  # what is in a heading stays on its line
+        if scope.blocks.heading and self._start_in_heading(piece):
+            return
         scope.blocks.end_line()
         element = self._push(piece)
         if self._skipping is not None:
             return
-        if (name in MENUS or name in OUTSIDE or piece.raw) and self._is_hidden(piece):
+        if self._is_hidden(piece):
             element.skips = True
             self._skipping = element
             return
@@ -208,6 +209,16 @@ class _Reader:
             self._content += element.is_content
         if self._is_shown or name == "h1":  # the title of a page may stand above its main part
             self._prepare(element, piece)
+
+    def _start_in_heading(self, piece: Piece) -> bool:
+        """Whether it stays on the line of the heading; else that one was not closed, and ends here."""
+        scope = self._scopes[-1]
+        if piece.name in ("div", "p", "hgroup", "header"):
+            self._push(piece).is_flat = True
+            scope.blocks.add(" ")
+            return True
+        self._pop_to(f"h{scope.blocks.heading}")
+        return False
 
     def _prepare(self, element: Element, piece: Piece) -> None:
         """What an element that is shown means for what is in it."""
@@ -304,7 +315,8 @@ class _Reader:
         scope.counts[name] -= 1
         if element is self._skipping:
             self._skipping = None
-        if name == "math":
+        if name == "math" or element.is_flat:
+            scope.blocks.add(" " if element.is_flat else "")
             return name
         if name in BLOCKS and not element.skips:
             scope.blocks.end_line()
@@ -381,9 +393,8 @@ class _Reader:
 
     def _end_cell(self) -> None:
         """Of the innermost table, if one is open."""
-        _, around = self._tables[-1]
         scope = self._scopes[-1]
-        if scope is around or scope.cell is None:
+        if scope.cell is None or not self._tables or scope is self._tables[-1][1]:
             return
         while scope.open:
             self._pop()

@@ -4,7 +4,7 @@ from kitbag.tools.web_blocks import Blocks, Container
 
 
 class Element:
-    __slots__ = ("container", "is_content", "language", "marks", "name", "nested", "skips")
+    __slots__ = ("container", "is_content", "is_flat", "language", "marks", "name", "nested", "skips")
 
     def __init__(self, name: str, marks: int) -> None:
         self.name = name
@@ -16,6 +16,8 @@ class Element:
         self.nested = 0
         """How many elements of the same name are open in one that is skipped."""
         self.is_content = False
+        self.is_flat = False
+        """It is on the line of a heading."""
 
 
 class Scope:

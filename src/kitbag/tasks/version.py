@@ -1,0 +1,27 @@
+"""Which Kitbag this is, and whether another is newer: a worker does not carry out what only a newer one understands.
+
+Used by the board and the worker.
+"""
+
+import re
+from functools import cache
+
+
+@cache
+def this_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("kitbag")
+    except PackageNotFoundError:  # run from its source, without being installed
+        return ""
+
+
+def is_newer(one: str, other: str) -> bool:
+    """By the numbers they begin with; what has none is not newer than anything."""
+    return _numbers(one) > _numbers(other)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    found = re.match(r"\d+(?:\.\d+)*", version)
+    return tuple(int(number) for number in found[0].split(".")) if found else ()
