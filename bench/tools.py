@@ -11,6 +11,7 @@ sorts; `rg alone` is ripgrep without them. Commands, it is a bare subprocess. Go
 import argparse
 import asyncio
 import importlib
+import itertools
 import os
 import shutil
 import statistics
@@ -101,7 +102,7 @@ class House:
     def bare(self, words: list[str]) -> Work:
         return lambda: subprocess.run(
             words, check=True, cwd=self.root, env={"PATH": os.environ["PATH"]}, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+            capture_output=True, start_new_session=True,
         )  # fmt: skip
 
 
@@ -163,29 +164,27 @@ def editing(house: House, context: Context) -> list[Row]:
     edit = later("edit", "EDIT")
     if edit is None:
         return []
-    path = house.root / "edited.py"
-    path.write_text("def one(): return 1\n" * 500 + "the only line\n")
-    other = house.root / "edited-bare.py"
-    shutil.copy(path, other)
+    path, other = house.root / "edited.py", house.root / "edited-bare.py"
+    text = "def one(): return 1\n" * 500 + "the last line\n"
+    for file in (path, other):
+        file.write_text(text)
+    last = ("the last line", "THE LAST LINE")
 
     def bare() -> None:
-        text = other.read_text()
-        fresh = text.replace("the only line", "THE ONLY LINE") if "the only" in text else text.lower()
-        temporary = f"{other}.tmp"
-        Path(temporary).write_text(fresh)
-        os.rename(temporary, other)
+        before = other.read_text()
+        fresh = before.replace(*last) if last[0] in before else before.replace(last[1], last[0])
+        temporary = Path(f"{other}.tmp")
+        temporary.write_text(fresh)
+        temporary.rename(other)
 
-    there = house.call(
-        edit, {"file_path": str(path), "old_string": "the only line", "new_string": "THE ONLY LINE"}, context
-    )
-    back = house.call(
-        edit, {"file_path": str(path), "old_string": "THE ONLY LINE", "new_string": "the only line"}, context
-    )
-    turns = iter(int, 1)
+    calls = [
+        house.call(edit, {"file_path": str(path), "old_string": old, "new_string": new}, context)
+        for old, new in (last, last[::-1])
+    ]
+    turns = itertools.cycle(calls)
 
-    def ours() -> None:
-        del turns
-        there() if "the only line" in path.read_text()[-20:] else back()
+    def ours() -> object:
+        return next(turns)()
 
     return [Row("Edit of a file of 10 KB", bare, ours)]
 

@@ -106,7 +106,7 @@ def test_a_change_right_after_the_look_that_leaves_the_same_times_is_seen(place:
     target.write_text("two")
     status = os.stat(target)
     path = str(target)
-    same_times = before.seen[path].stamp[:1] + (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+    same_times = (before.seen[path].stamp[0], status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
     before.seen[path] = before.seen[path]._replace(stamp=same_times)
     [change] = differences(before, place.look(before, same_rules=True))
     assert (change.before, change.after) != (None, None)
@@ -141,7 +141,7 @@ def test_rules_that_are_gone_make_nothing_look_created(place: Place) -> None:
     place.write(".gitignore", "*.log\n")
     place.write("sub/a.log")
     place.write("sub/x")
-    found = place.changes(lambda: (place.root / ".gitignore").unlink())
+    found = place.changes((place.root / ".gitignore").unlink)
     assert [os.path.basename(change.path) for change in found] == [".gitignore"]
 
 

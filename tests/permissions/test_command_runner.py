@@ -1,6 +1,7 @@
 """One command, bounded in time and output, with nothing of it left; most of it is tried by references (D35)."""
 
 import os
+import threading
 import time
 from pathlib import Path
 
@@ -41,6 +42,31 @@ def test_a_prefix_stands_before_the_shell_and_inherits_descriptors(tmp_path: Pat
 def test_a_prefix_that_is_not_there_is_told(tmp_path: Path) -> None:
     ran = run_command(command("true", tmp_path), prefix=("/nowhere/bwrap",))
     assert (ran.status, ran.text) == (126, "can't be started: No such file or directory")
+
+
+def test_whoever_sets_its_stop_ends_it_with_all_that_came_of_it(tmp_path: Path) -> None:
+    long = f"{90_000 + os.getpid()}.{time.monotonic_ns() % 100_000}"
+    stop, heard = threading.Event(), bytearray()
+
+    def hear(chunk: bytes) -> None:
+        heard.extend(chunk)
+        stop.set()
+
+    text = f"trap '' TERM; (setsid sleep {long} &); env -i setsid sleep {long} > /dev/null 2>&1 & echo on; sleep {long}"
+    start = time.monotonic()
+    ran = run_command(command(text, tmp_path)._replace(stop=stop, heard=hear))
+    assert (ran.stopped, bytes(heard)) == ("asked", b"on\n")
+    assert time.monotonic() - start < 2
+    assert processes_with(long) == []
+    ran = run_command(command("touch made", tmp_path)._replace(stop=stop))
+    assert (ran.stopped, os.listdir(tmp_path)) == ("asked", [])
+
+
+def test_all_that_is_printed_is_heard_whatever_is_kept(tmp_path: Path) -> None:
+    heard = bytearray()
+    ran = run_command(command("seq 1 50000", tmp_path)._replace(heard=heard.extend))
+    assert heard.splitlines()[-1] == b"50000"
+    assert len(ran.text) == 1000
 
 
 def test_what_takes_too_long_is_stopped_with_its_children(tmp_path: Path) -> None:

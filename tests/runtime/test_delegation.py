@@ -267,3 +267,10 @@ def test_when_the_person_cancels_the_agent_s_task_ends_as_cancelled(world: World
                 return f"{run.ended.status} {found.status}"
 
     assert asyncio.run(work()) == "cancelled cancelled"
+
+
+def test_the_offline_model_and_agents_agree_on_how_one_is_told_to_begin() -> None:
+    from kitbag.models import offline_talk
+    from kitbag.runtime import subagent
+
+    assert subagent.BEGIN == offline_talk.BEGIN

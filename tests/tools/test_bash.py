@@ -2,25 +2,29 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import shutil
 import threading
 import time
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 import needs
+from conftest import World
 from kitbag.library.modes import Mode
+from kitbag.messages import Text
 from kitbag.permissions import command_runner
 from kitbag.permissions.model import Judgement, Profile, Protection
+from kitbag.testing import Step
 from kitbag.tools.base import Context, Outcome
 from kitbag.tools.bash import BASH, LONGEST_TIME, MOST_BYTES, NOTHING_PRINTED
 from kitbag.tools.delegation import Errand, Report, Stopped
 from permissions.confined import processes_with
+from runtime.test_agent import House
 from tools.using import Bench, text_of, until
 
 BESIDE = ("none", "read-only", "workspace")
@@ -312,7 +316,7 @@ def test_what_is_no_text_is_not_shown_at_length(shell: Shell) -> None:
 
 
 def test_who_watches_is_told_the_last_line_each_second(shell: Shell) -> None:
-    shell.run("printf 'step 1\\nstep 2\\r'; sleep 1.3", timeout=20_000)
+    shell.run("printf 'step 1\\nstep 2\\r'; sleep 1.1", timeout=20_000)
     assert shell.told == ["1 s: step 2"]
 
 
@@ -321,10 +325,10 @@ def test_who_watches_is_told_the_last_line_each_second(shell: Shell) -> None:
 
 def test_what_takes_too_long_is_stopped_and_says_what_it_printed(shell: Shell, sandbox: Profile, long: str) -> None:
     begun = time.monotonic()
-    done = shell.run(f"echo begun; cd src; trap '' TERM; sleep {long}", sandbox, timeout=1_200)
+    done = shell.run(f"echo begun; cd src; trap '' TERM; sleep {long}", sandbox, timeout=600)
     assert time.monotonic() - begun < 20
     lines = text_of(done).splitlines()
-    assert lines[:2] == ["Stopped after 1.2 s, when its time was over.", "begun"]
+    assert lines[:2] == ["Stopped after 0.6 s, when its time was over.", "begun"]
     assert any("run_in_background" in line for line in lines)
     assert (done.is_error, done.directory) == (True, "")
     assert processes_with(long) == []
@@ -475,7 +479,7 @@ def test_what_may_change_the_workspace_is_kept_around_and_what_only_reads_is_not
         ("touch made", "none", True),
         ("python3 -c 1", "none", True),
         ("cat src/deep/a.py > copy", "none", True),
-        ("exit 3", "none", True),
+        ("touch made; exit 3", "none", True),
         ("ls; cat src/deep/a.py", "none", False),
     ):
         changes = Kept()
@@ -578,5 +582,70 @@ def test_a_command_that_can_t_be_started_is_told(shell: Shell, monkeypatch: pyte
 
 def test_the_description_is_short() -> None:
     assert len(BASH.description) < 700
-    assert Path(__file__).name  # the tool's text stands beside it
     assert not BASH.reads_only
+
+
+# --- in the loop ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def house(world: World, monkeypatch: pytest.MonkeyPatch) -> House:
+    monkeypatch.setenv("HOME", str(world.home))
+    monkeypatch.delenv("KITBAG_HOME", raising=False)
+    world.write("tripwire", "untouched\n", world.outside)
+    world.write("~/.bashrc", "# mine\n")
+    (world.workspace / "src").mkdir()
+    return House(world)
+
+
+def results(house: House, commands: list[str], **options: Any) -> list[str]:
+    """What a model that runs these is told, one after another."""
+    calls = [((f"c{at}", "Bash", json.dumps({"command": command})),) for at, command in enumerate(commands)]
+    house.ask("Do it.", steps=[*(Step(calls=call) for call in calls), "Done."], **options)
+    assert house.agent is not None
+    return [
+        "".join(part.text for part in result.content if isinstance(part, Text))
+        for message in house.agent.session.messages()
+        for result in message.results
+    ]
+
+
+def test_D13_a_session_stays_in_its_workspace_wherever_a_command_goes(house: House) -> None:
+    needs.bubblewrap()
+    root = str(house.world.workspace.resolve())
+    told = results(house, ["cd src", "pwd", f"cd {house.world.outside}; touch evil", "pwd"], mode="autonomous")
+    assert told[1] == told[3] == f"{root}/src"
+    assert results(house, ["pwd"], mode="autonomous", resume=house.session)[-1] == f"{root}/src"
+    assert sorted(os.listdir(house.world.outside)) == ["tripwire"]
+
+
+def test_D20_a_hostile_model_writes_only_where_it_may(house: House) -> None:
+    needs.bubblewrap()
+    outside = house.world.outside
+    targets = [
+        "> ~/.bashrc",
+        ">> ~/.bashrc",
+        ">| ~/.bashrc",
+        f"&> {outside}/tripwire",
+        f"<> {outside}/new",
+        "> .git/config",
+    ]
+    commands = [f"echo evil {target}" for target in [*targets, "> /dev/tcp/127.0.0.1/9"]]
+    told = results(house, [*commands, "echo fine > ok.txt"], mode="acceptEdits", only_tools=("Bash(echo:*)",))
+    assert all(text.startswith("Error: Bash is not allowed") for text in told[:-1])
+    assert (house.world.workspace / "ok.txt").read_text() == "fine\n"
+    assert (house.world.home / ".bashrc").read_text() == "# mine\n"
+    assert sorted(os.listdir(outside)) == ["tripwire"]
+    assert (outside / "tripwire").read_text() == "untouched\n"
+    assert os.listdir(house.world.workspace / ".git") == []
+
+
+def test_D23_in_plan_mode_no_command_changes_anything(house: House) -> None:
+    needs.bubblewrap()
+    evil = f"open('made', 'w'); open('{house.world.outside}/made', 'w')"
+    told = results(house, [f'python3 -c "{evil}"', "touch made", "ls"], mode="plan")
+    assert "Read-only file system" in told[0]
+    assert told[0].endswith("[Ran in: bubblewrap, nothing writable, no network]")
+    assert told[1].startswith("Error: Bash is not allowed: plan mode changes nothing")
+    assert told[2] == "src"
+    assert sorted(os.listdir(house.world.outside)) == ["tripwire"]

@@ -201,7 +201,7 @@ class Executor:
 
 def title(tool: str, arguments: dict[str, Any]) -> str:
     """One line for a person: the tool and what it is about."""
-    for name in ("file_path", "path", "pattern", "command", "skill", "query", "url", "subagent_type"):
+    for name in ("file_path", "pattern", "command", "skill", "query", "url", "subagent_type", "task_id", "path"):
         value = arguments.get(name)
         if isinstance(value, str) and value:
             return f"{tool}({one_line(value[:500])[:120]})"

@@ -131,7 +131,8 @@ class TextReport(Report):
 
     def _dim(self, text: str) -> None:
         if sys.stderr.isatty():
-            output.remark(output.style(output.clean(self.redactor.text(text)), "dim", sys.stderr))
+            indent = text[: len(text) - len(text.lstrip())]
+            output.remark(output.style(indent + output.clean(self.redactor.text(text)), "dim", sys.stderr))
 
     def _ended(self, ended: RunEnded) -> None:
         if ended.text:

@@ -208,7 +208,7 @@ def stop(task_ids: tuple[str, ...], as_json: bool) -> None:
 def resume(task_id: str, prompt: str, as_json: bool) -> None:
     """Let a task go on in the background, from where it was; PROMPT tells it what to do now."""
     from kitbag.agent.session import resume as resume_session
-    from kitbag.runtime.worker import ensure_worker
+    from kitbag.runtime.worker_process import ensure_worker
 
     async def queue(board: Board, task: Task) -> None:
         wish = board.wish(task.id)

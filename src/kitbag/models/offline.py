@@ -1,8 +1,8 @@
 """What runs when no language model is at hand: it routes, loads, searches and quotes, and says that it does no more.
 
 It sees exactly what a model would see, the request, and acts only through tools. A few plain requests it carries out
-(offline_requests has the list). For all others it picks a skill by the words it shares with the request, loads it,
-searches and reads the workspace, and answers with cited excerpts.
+(offline_requests has the list). For all others it picks a skill by the words it shares with the request, loads it, lets
+the agent Explore search and read the workspace, or does so itself, and answers with cited excerpts.
 """
 
 import os
@@ -26,6 +26,7 @@ _HOW_TO_CONNECT: Final = "To connect one, set ANTHROPIC_API_KEY or OPENAI_API_KE
 _NAME = re.compile(r"[\w./-]{3,}")
 _NAMED_FILE = re.compile(r"(?<![\w/.-])(?:[\w.-]{1,80}/){0,20}[\w-]{1,80}\.[A-Za-z]\w{0,5}(?![\w/])")
 _QUESTION = re.compile(r"(?i)\b(?:what|who|why|how|explain|describe|about)\b")
+_EXPLORER = re.compile(r"<available-agents>[^<]*^- Explore\b", re.MULTILINE)
 _SKILL_LINES, _HITS, _FILES, _READ_LINES, _LONGEST_ROW = 14, 8, 2, 16, 100
 
 
@@ -74,15 +75,23 @@ def _next_in_quoting(talk: Talk, unclear: Unclear | None) -> list[Part]:
     """Look for a skill and search, then read, then answer."""
     wanted = wanted_words(talk.words)
     if not talk.steps:
-        calls: list[Part] = [*skill_call(talk), *_first_look(talk, wanted)]
+        calls: list[Part] = [*skill_call(talk), *(_errand(talk, wanted) or _first_look(talk, wanted))]
         if not calls and "Glob" in talk.tools and _asks(talk):  # of the whole: then its own words about itself
             calls.append(talk.call("Glob", pattern="README*"))
         return calls or [Text(_answer(talk, wanted, unclear))]
-    if "Read" in talk.tools and not talk.of("Read"):
+    if "Read" in talk.tools and not talk.of("Read") and not talk.of("Task"):
         found = _best_files(_hits(talk), wanted) or [(path, 1) for path in _globbed(talk)]
         if found:
             return [_read(talk, path, line) for path, line in found]
     return [Text(_answer(talk, wanted, unclear))]
+
+
+def _errand(talk: Talk, wanted: set[str]) -> list[ToolCall]:
+    """Somebody else searches, in a context of their own, where there is such an agent and something to look for."""
+    listed = any(_EXPLORER.search(block.text) for block in talk.request.system)
+    if "Task" not in talk.tools or not listed or not _words_to_search(talk, wanted):
+        return []
+    return [talk.call("Task", subagent_type="Explore", prompt=talk.words.strip(), description="search by words")]
 
 
 def _first_look(talk: Talk, wanted: set[str]) -> list[ToolCall]:
@@ -149,6 +158,7 @@ def _answer(talk: Talk, wanted: set[str], unclear: Unclear | None) -> str:
     pieces += [
         f"From {step.path}:\n\n{fenced(step.text)}" for step in talk.of("Read") if step.text and not step.is_error
     ]
+    pieces += [_found_by_agent(step.text) for step in talk.of("Task") if not step.is_error]
     hits = sorted(_hits(talk), key=lambda hit: (is_setup(hit.path), -len(words_of(hit.text) & wanted)))
     if hits:
         rows = "\n".join(_row(hit) for hit in hits[:_HITS])
@@ -157,6 +167,15 @@ def _answer(talk: Talk, wanted: set[str], unclear: Unclear | None) -> str:
     if len(pieces) == 1 + (unclear is not None):
         pieces.append("Nothing in the skills or files here shares a word with the request.")
     return "\n\n".join(pieces)
+
+
+def _found_by_agent(report: str) -> str:
+    """What it found, without the words that stand at the beginning of this answer anyway."""
+    answer = report.partition("<agent-answer>\n")[2].rpartition("\n</agent-answer>")[0]
+    found = answer.removeprefix(f"{FIRST_LINE}\n{_HOW_TO_CONNECT}").strip()
+    name = re.search(r"^Agent: (.+)\nTask: (\S+)$", report, re.MULTILINE)
+    who = f"The agent {name[1]} (task {name[2]}) found:" if name else "An agent found:"
+    return f"{who}\n\n{found}" if found else f"{who} nothing."
 
 
 def _row(hit: Hit) -> str:

@@ -13,6 +13,9 @@ from kitbag.messages import Message, Text, ToolCall
 from kitbag.models.provider import Request
 
 WORK_LINE: Final = "No language model is connected: requests like this one are done by fixed rules."
+BEGIN: Final = "Begin with your task."
+"""What an agent is told that another one has started."""
+_TASK: Final = "## Your Task\n"
 CATALOGS: Final = ("available-skills", "suggested-skills")
 _TAGS: Final = (*CATALOGS, "library-changes", "skill-invocation", "standard-input", "conversation-summary")
 """What stands in a message besides the words of the person."""
@@ -88,6 +91,8 @@ def listen(request: Request) -> Talk:
             text = "".join(part.text for part in result.content if isinstance(part, Text))
             results[result.call_id] = (_without_suggestions(text), result.is_error)
     steps = tuple(Step(call, *results.get(call_id, ("", True))) for call_id, call in calls.items())
+    if said.strip() == BEGIN:  # then what is to be done stands in the prompt
+        said = "".join(block.text for block in request.system).rpartition(_TASK)[2].strip()
     return Talk(request, said, steps, {tool.name: tool.schema.get("properties", {}) for tool in request.tools})
 
 

@@ -155,7 +155,7 @@ class Delegated:
         raise InvalidError("background commands need a worker, and none is there", "run it in front")
 
     async def _hand_to_worker(self) -> None:
-        from kitbag.runtime.worker import ensure_worker
+        from kitbag.runtime.worker_process import ensure_worker
 
         await asyncio.to_thread(ensure_worker, self._inherited().ground.places.kitbag_home)
 

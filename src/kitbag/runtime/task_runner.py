@@ -147,8 +147,7 @@ class TaskRunner:
             # Anew, with a fresh history: what it lacked stands in its prompt now.
             wish, request, recovered, spent = wish_more, "", False, end
             session = f"{self.task.id}-{attempt + 2}"
-            await self.board.ask_again(self.task, wish)
-            await self.board.use_session(self.task.id, session)
+            await self.board.ask_again(self.task, wish, session)
         raise AssertionError("not reached")
 
     async def _agent(self, wish: Wish, session: str, request: str, recovered: bool) -> tuple[End, Wish | None]:

@@ -7,12 +7,11 @@ trust of the workspace as they are now; questions wait in the approval queue.
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Generator
+import time
+from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from kitbag.agent.session import PREFIX
@@ -25,13 +24,18 @@ from kitbag.runtime.sources import key_values, model_sources
 from kitbag.runtime.stand_in import lay_inherited, read_options
 from kitbag.runtime.subagent import Inherited, asked_by
 from kitbag.runtime.task_runner import TaskRunner
+from kitbag.runtime.worker_grounds import Grounds
+from kitbag.runtime.worker_process import bound_log, give_sign_of_life, locked
 from kitbag.settings import load_settings
 from kitbag.store.journal import Journal, journal_path
+from kitbag.store.private_files import StoreError
 from kitbag.store.redaction import Redactor
 from kitbag.store.secret_names import holds_secret
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import End, Task, Wish
+from kitbag.tasks.owner import this_process
 from kitbag.tasks.processes import end_processes
+from kitbag.tasks.version import is_newer, this_version
 from kitbag.tasks.watchdog import Phase, Watchdog
 
 if TYPE_CHECKING:
@@ -41,50 +45,11 @@ if TYPE_CHECKING:
 IDLE_SECONDS: Final = 30.0
 MOST_RECOVERIES: Final = 3
 AT_ONCE: Final = 20
-_LOCK: Final = "worker.lock"
-_LOG: Final = "worker.log"
-_children: "list[subprocess.Popen[bytes]]" = []
-
-
-def ensure_worker(kitbag_home: str) -> bool:
-    """Whether one had to be started. Call it after the task is on the board: a worker that is about to leave looks at
-    the board once more after it has let go of its lock."""
-    _children[:] = [child for child in _children if child.poll() is None]
-    with contextlib.suppress(BlockingIOError), _lock(kitbag_home):
-        started = True
-        log = os.open(_in_state(kitbag_home, _LOG), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        try:
-            environment = {**os.environ, "KITBAG_HOME": kitbag_home}
-            child = subprocess.Popen(
-                [sys.executable, "-m", "kitbag", "worker"],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=kitbag_home,
-                env=environment,
-                start_new_session=True,
-            )
-        finally:
-            os.close(log)
-        _children.append(child)
-        return started
-    return False
-
-
-def _in_state(kitbag_home: str, name: str) -> str:
-    return os.path.join(kitbag_home, "state", name)
-
-
-@contextlib.contextmanager
-def _lock(kitbag_home: str) -> Generator[None, None, None]:
-    """Raises BlockingIOError when a worker has it."""
-    os.makedirs(os.path.join(kitbag_home, "state"), mode=0o700, exist_ok=True)
-    descriptor = os.open(_in_state(kitbag_home, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)
+"""At each depth, so that those who wait for the tasks that they began never keep them from beginning."""
+_MOST_TROUBLE: Final = 60
+"""Times in a row, a second apart, that the journal may fail before the worker gives up."""
+_LOOK_SECONDS: Final = 1.0
+_LOG_SECONDS: Final = 60.0
 
 
 class _TaskApprover:
@@ -115,6 +80,7 @@ class Worker:
         idle_seconds: float = IDLE_SECONDS,
         at_once: int = AT_ONCE,
         log: Callable[[str], None],
+        sign_of_life: Callable[[], None] = lambda: None,
     ) -> None:
         self.board = Board(journal)
         self._journal = journal
@@ -123,73 +89,122 @@ class Worker:
         self._at_once = at_once
         self._idle_seconds = idle_seconds
         self._log = log
+        self._sign_of_life = sign_of_life
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._grounds: dict[str, Inherited] = {}
+        self._depths: Counter[int] = Counter()
+        self._grounds = Grounds(self._lay)
+        self._me = this_process()
+        self._looked = (-1, 0.0)
+        self._leaves = False
+        """Somebody wants what only a newer Kitbag understands."""
 
     async def serve(self) -> None:
         """Until there has been nothing to do for a while."""
-        idle_since = asyncio.get_running_loop().time()
+        idle_since, trouble = time.monotonic(), 0
         while True:
-            seen = self._journal.last_seq()
-            await self._look()
-            now = asyncio.get_running_loop().time()
-            if self._running:
-                idle_since = now
-            elif now - idle_since >= self._idle_seconds:
-                return
-            await self._journal.changed(seen, 1.0)
+            try:
+                seen = self._journal.last_seq()
+                await self._look()
+                now = time.monotonic()
+                if self._running:
+                    idle_since = now
+                elif self._leaves or now - idle_since >= self._idle_seconds:
+                    return
+                await self._journal.changed(seen, _LOOK_SECONDS)
+                trouble = 0
+            except StoreError as error:
+                trouble += 1
+                self._log(f"{error.problem}. {error.fix}")
+                if trouble >= _MOST_TROUBLE:
+                    raise
+                await asyncio.sleep(_LOOK_SECONDS)
 
     def running(self) -> list[str]:
-        return list(self._running)
+        """Also what runs in front of those, as it was last seen: for a moment in which nothing may be read."""
+        return [task.id for task in self.board.open_now() if task.owner == self._me]
 
     async def close(self) -> None:
-        for inherited in self._grounds.values():
-            await inherited.provider.close()
+        await self._grounds.close()
 
     async def _look(self) -> None:
+        """When the board has changed, and each second for what happens without a word."""
+        self.board.refresh()
+        now = time.monotonic()
+        if self._looked[0] == self.board.seen and now - self._looked[1] < _LOOK_SECONDS:
+            return
+        if now - self._looked[1] >= _LOOK_SECONDS:
+            self._sign_of_life()
+            await self.board.bury()
+        else:
+            now = self._looked[1]
+        self._looked = (self.board.seen, now)
+        lost: list[Task] = []
         for task in self.board.unfinished():
             if not task.background or task.id in self._running:
                 continue
-            if task.status == "queued":
-                if task.stop_wanted:
-                    if await self.board.claim(task, again=True):
-                        await self.board.end(task.id, task.run + 1, End("cancelled"))
-                elif len(self._running) < self._at_once:
-                    await self._begin(task)
-            elif task.owner is not None and not task.owner.is_alive():
-                await self._recover(task)
+            if task.status != "queued":
+                lost += [task] if self._is_lost(task) else []
+            elif is_newer(task.version, this_version()):
+                self._leaves = True
+            elif task.stop_wanted:
+                if await self.board.claim(task):
+                    await self.board.end(task.id, task.run + 1, End("cancelled"))
+            elif not self._leaves and self._has_room(task):
+                self._begin(task)
+        if lost:
+            # Nothing of them runs on while another takes their place.
+            await asyncio.to_thread(end_processes, *(task.id for task in lost))
+        for task in lost:
+            await self._recover(task)
+
+    def _has_room(self, task: Task) -> bool:
+        return self._depths[task.depth] < self._at_once
+
+    def _is_lost(self, task: Task) -> bool:
+        """What another worker did is, since we have the lock, even where we can't see its processes."""
+        return task.owner is not None and (task.owner == self._me or not task.owner.lives())
 
     async def _recover(self, task: Task) -> None:
-        """Its process is gone. Nothing of it runs on while another takes its place."""
-        await asyncio.to_thread(end_processes, task.id)
         if task.stop_wanted:
             await self.board.end(task.id, task.run, End("cancelled"))
+        elif task.kind == "command":
+            problem = "interrupted (unknown outcome): the process that ran it ended"
+            await self.board.end(task.id, task.run, End("interrupted", error=problem))
         elif task.recoveries >= MOST_RECOVERIES:
             problem = f"its process ended {task.recoveries + 1} times; it is not tried again unless you resume it"
             await self.board.end(task.id, task.run, End("interrupted", error=problem))
-        elif len(self._running) < self._at_once:
-            await self._begin(task, recovered=True)
+        elif self._has_room(task):
+            self._begin(task, recovered=True)
 
-    async def _begin(self, task: Task, *, recovered: bool = False) -> None:
-        if not await self.board.claim(task, again=task.run > 0, recovered=recovered):
-            return
-        task = self.board.find(task.id)
-        self._running[task.id] = asyncio.create_task(self._carry_out(task, recovered))
+    def _begin(self, task: Task, *, recovered: bool = False) -> None:
+        self._depths[task.depth] += 1
+        self._running[task.id] = asyncio.create_task(self._claimed(task, recovered))
+
+    async def _claimed(self, task: Task, recovered: bool) -> None:
+        try:
+            last = self._journal.last(PREFIX + task.session)
+            got_on = last is not None and last.at > task.started
+            if await self.board.claim(task, recovered=recovered and not got_on):
+                await self._carry_out(self.board.find(task.id), recovered)
+        except KitbagError as error:  # it stays as it is on the board, and is found there again
+            self._log(f"task {task.id}: {error.problem}. {error.fix}")
+        finally:
+            self._depths[task.depth] -= 1
+            del self._running[task.id]
 
     async def _carry_out(self, task: Task, recovered: bool) -> None:
         try:
-            wish = self.board.wish(task.id)
+            wish, asked = self.board.last_wish(task.id)
             watchdog = Watchdog()
-            inherited = await self._inherited(wish)
-            approver = _TaskApprover(self._queue, self.board, task.id, watchdog)
-            settings_file = inherited.ground.library.settings.user_file
-            inherited = inherited._replace(approvals=Approvals(approver, settings_file))
-            goes_on = self._journal.last(PREFIX + task.session) is not None
-            request = wish.prompt if goes_on and not recovered else ""
-            runner = TaskRunner(
-                self.board, task, inherited, self._shared.signals, self._for_child(task), watchdog=watchdog
-            )
-            end = await runner.run(wish, request, recovered=recovered)
+            async with self._grounds.of(wish) as inherited:
+                approver = _TaskApprover(self._queue, self.board, task.id, watchdog)
+                settings_file = inherited.ground.library.settings.user_file
+                inherited = inherited._replace(approvals=Approvals(approver, settings_file))
+                heard = any(record.kind == "user" for record in self._journal.read(PREFIX + task.session, asked))
+                runner = TaskRunner(
+                    self.board, task, inherited, self._shared.signals, self._for_child(task), watchdog=watchdog
+                )
+                end = await runner.run(wish, "" if heard else wish.prompt, recovered=recovered)
             self._log(f"task {task.id} ({task.agent}): {end.status}")
         except KitbagError as error:
             await self.board.end(task.id, task.run, End("failed", error=f"{error.problem}. {error.fix}".strip()))
@@ -197,9 +212,8 @@ class Worker:
             self._log(f"task {task.id}: {type(error).__name__}: {error}")
             await self.board.end(task.id, task.run, End("failed", error=f"{type(error).__name__}: {error}"))
         finally:
-            self._running.pop(task.id, None)
-            with contextlib.suppress(KitbagError):
-                await self._queue.withdraw(asked_by(task.agent, task.id))
+            for one in (task, *self.board.below(task.id)):
+                await self._queue.withdraw(asked_by(one.agent, one.id))
 
     def _for_child(self, task: Task) -> "Callable[[Agent, Task], Delegation | None]":
         def made(agent: "Agent", _: Task) -> "Delegation | None":
@@ -210,13 +224,6 @@ class Worker:
             )
 
         return made
-
-    async def _inherited(self, wish: Wish) -> Inherited:
-        """Made once for all tasks of one place that were begun alike."""
-        key = repr((wish.directory, sorted(wish.options.items()), wish.parent_model, wish.parent_mode))
-        if key not in self._grounds:
-            self._grounds[key] = await asyncio.to_thread(self._lay, wish)
-        return self._grounds[key]
 
     def _lay(self, wish: Wish) -> Inherited:
         mode: Any = wish.parent_mode
@@ -234,8 +241,8 @@ def run_worker(
     """False when another one is at work already."""
     while True:
         try:
-            with _lock(kitbag_home):
-                asyncio.run(_serve(kitbag_home, idle_seconds, at_once, log))
+            with locked(kitbag_home) as lock:
+                asyncio.run(_serve(kitbag_home, lock, idle_seconds, at_once, log))
         except BlockingIOError:
             return False
         # A task may have come while we were leaving; whoever put it there saw our lock and started nobody.
@@ -243,12 +250,22 @@ def run_worker(
             return True
 
 
-async def _serve(kitbag_home: str, idle_seconds: float, at_once: int, log: Callable[[str], None]) -> None:
+async def _serve(kitbag_home: str, lock: int, idle_seconds: float, at_once: int, log: Callable[[str], None]) -> None:
+    looked = time.monotonic()
+
+    def sign_of_life() -> None:
+        nonlocal looked
+        give_sign_of_life(lock)
+        if time.monotonic() - looked >= _LOG_SECONDS:
+            looked = time.monotonic()
+            bound_log(kitbag_home)
+
+    give_sign_of_life(lock)
     with _open_journal(kitbag_home) as journal:
-        worker = Worker(journal, idle_seconds=idle_seconds, at_once=at_once, log=log)
-        loop = asyncio.get_running_loop()
+        worker = Worker(journal, idle_seconds=idle_seconds, at_once=at_once, log=log, sign_of_life=sign_of_life)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            loop.add_signal_handler(number, _leave, worker, number)
+            # Not through the event loop: it has to be heard also when that is held up.
+            signal.signal(number, lambda given, _: _leave(worker, given))
         try:
             await worker.serve()
         finally:
@@ -257,14 +274,14 @@ async def _serve(kitbag_home: str, idle_seconds: float, at_once: int, log: Calla
 
 def _leave(worker: Worker, number: int) -> NoReturn:
     """At once. What runs stays on the board as it is: the next worker goes on with it, as after a crash."""
-    for task_id in worker.running():
-        end_processes(task_id)
+    end_processes(*worker.running())
     os._exit(128 + number)
 
 
 def _is_wanted(kitbag_home: str) -> bool:
     with _open_journal(kitbag_home) as journal:
-        return any(task.background for task in Board(journal).unfinished())
+        found = Board(journal).unfinished()
+        return any(task.background and not is_newer(task.version, this_version()) for task in found)
 
 
 def _open_journal(kitbag_home: str) -> Journal:

@@ -65,6 +65,15 @@ class Board:
                     self._open[task_id] = None
         return list(changed)
 
+    @property
+    def seen(self) -> int:
+        """The last record that was taken in."""
+        return self._seen
+
+    def open_now(self) -> list[Task]:
+        """Those that have not ended, as far as is known without a look at the journal."""
+        return [self._tasks[task_id] for task_id in list(self._open)]
+
     def all(self) -> list[Task]:
         """In the order in which they were created."""
         self.refresh()
@@ -216,11 +225,12 @@ class Board:
         entries = [_wish_entry(task.id, wish), Entry(STREAM, "queued", body)]
         return await self.journal.write_all_once(f"queued:{task.id}:{task.run}", entries)
 
-    async def ask_again(self, task: Task, wish: Wish) -> None:
-        await self.journal.write_all([_wish_entry(task.id, wish)])
-
-    async def use_session(self, task_id: str, session: str) -> None:
-        await self.journal.write(STREAM, "session", {"id": task_id, "session": session})
+    async def ask_again(self, task: Task, wish: Wish, session: str = "") -> None:
+        """`session`: where its conversation is from now on, if elsewhere."""
+        entries = [_wish_entry(task.id, wish)]
+        if session:
+            entries.append(Entry(STREAM, "session", {"id": task.id, "session": session}))
+        await self.journal.write_all(entries)
 
     async def end(self, task_id: str, run: int, end: End) -> bool:
         """False when it had ended before: the first end counts."""

@@ -77,5 +77,12 @@ def _name(text: str, command: "Command") -> str:
         return ""
     name = words[0].rpartition("/")[2]
     if name == "git":
-        return next((f"git {word}" for word in words[1:] if not word.startswith("-") and "/" not in word), name)
+        return f"git {_subcommand(words[1:])}"
     return " ".join(words[:2]) if name == "command" else name
+
+
+def _subcommand(words: list[str]) -> str:
+    """Of git, after its own options."""
+    while words and words[0].startswith("-"):
+        words = words[2:] if words[0] in ("-C", "-c") else words[1:]
+    return words[0] if words else ""

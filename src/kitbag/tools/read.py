@@ -37,6 +37,8 @@ MOST_IMAGE_BYTES: Final = 3_750_000
 """As base64 it is 5 MB, the most that providers take."""
 SECONDS: Final = 1.5
 """For getting to a line, and for the end of one that is very long."""
+_NUMBER = 7
+"""Characters before each line."""
 _HEAD = 1 << 13
 _PDF = b"%PDF-"
 _COUNTED = 16 << 20
@@ -183,8 +185,9 @@ class _Text:
         size = 0
         for line in islice(found, most):
             taken.append(line)
-            size += len(line.data)
-            if size > 4 * MOST_CHARACTERS:
+            # At least so many characters, with the number before them: what does not fit need not be looked at.
+            size += _NUMBER + (len(line.data) if line.data.isascii() else len(line.data) // 4)
+            if size > MOST_CHARACTERS:
                 break
         # Not by asking for the next line, which may be a very long one.
         self.more = self.line_count > first - 1 + len(taken) or bool(next(self._pieces, b""))

@@ -125,7 +125,7 @@ def _wait(process: "subprocess.Popen[bytes]", stop: threading.Event, deadline: f
 
 
 @contextlib.contextmanager
-def _exit_watch(pid: int) -> Generator[select.poll | None, None, None]:
+def _exit_watch(pid: int) -> Generator["select.poll | None", None, None]:
     """Tells at once when a process has ended; None where the system has no such thing."""
     try:
         descriptor = os.pidfd_open(pid)
