@@ -306,6 +306,15 @@ def test_what_a_person_allows_runs_in_the_sandbox_where_there_is_one(tmp_path: P
     assert bash(permissions(tmp_path, allow=rules), "make").network is False
 
 
+def test_a_person_who_is_asked_because_no_sandbox_runs_is_told_that_nothing_holds_it(tmp_path: Path) -> None:
+    for mode, command in (("default", "ls"), ("acceptEdits", "touch a")):
+        asked = bash(permissions(tmp_path, mode, protection=NOTHING), command)
+        assert (asked.effect, asked.sandbox, asked.network) == ("ask", "none", True)
+    asked = bash(permissions(tmp_path, "acceptEdits", protection=SANDLOCK), "touch a")
+    assert (asked.effect, asked.sandbox) == ("ask", "none")
+    assert bash(permissions(tmp_path, protection=SANDLOCK), "ls").sandbox == "read-only"
+
+
 def test_what_the_mode_allows_never_runs_unconfined_beside_what_a_person_allows(tmp_path: Path) -> None:
     rules = ("Bash(make:*)",)
     assert effect(permissions(tmp_path, allow=rules), "ls && make") == "allow"

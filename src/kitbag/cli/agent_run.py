@@ -43,7 +43,8 @@ def run(name: str, prompt: str, **options: Any) -> None:
         output.echo(report.id)
         output.remark(f"it runs in the background: kitbag tasks watch, kitbag tasks output {report.id} --wait 600")
     else:
-        output.exact(report.text + "\n" if report.text else "")
+        if report.text:
+            output.exact(report.text)
         if report.status != "completed":
             output.remark(output.clean(f"{report.name}: {report.status}{': ' if report.error else ''}{report.error}"))
     sys.exit(_code(report))

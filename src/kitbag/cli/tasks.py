@@ -160,7 +160,8 @@ def output_(task_id: str, seconds: float, offset: int, as_json: bool) -> None:
     if as_json:
         output.as_json({**report._asdict(), "text": report.text[offset:], "offset": offset})
     else:
-        output.exact(report.text[offset:] + ("\n" if report.text else ""))
+        if report.text[offset:]:
+            output.exact(report.text[offset:])
         if not report.is_finished or report.error:
             output.remark(output.clean(f"{report.name}: {report.status}{': ' if report.error else ''}{report.error}"))
     sys.exit(0 if report.status in ("completed", "empty") else 6 if report.is_finished else 1)

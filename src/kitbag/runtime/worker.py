@@ -6,7 +6,6 @@ trust of the workspace as they are now; questions wait in the approval queue.
 """
 
 import asyncio
-import contextlib
 import os
 import signal
 import time

@@ -1,5 +1,5 @@
-"""What the agents of a worker stand on: laid once for all that begin alike at the same time, and anew after a moment, so
-that rules, trust and files count as they are when a task begins.
+"""What the agents of a worker stand on: laid once for all that begin alike at a time, and anew after a moment, so that
+rules, trust and files count as they are when a task begins.
 
 Used by the worker.
 """

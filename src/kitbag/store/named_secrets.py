@@ -55,9 +55,19 @@ _LONGEST_QUOTED = 1024
 
 def hides_secret(name: str, value: str) -> bool:
     """Of a map's entry: whether the value is a secret, judged by its name first."""
-    if _HEADER.search(_bare_name(name)):
+    what = _says(name) if len(name) <= _LONGEST_NAME else _says.__wrapped__(name)  # which is not kept
+    if what == "header":
         return len(value) >= 6 and not no_secret(value) and not is_reference(value.split(" ")[-1])
-    return _is_secret(name, value, quoted=True)
+    return what == "other" and _is_secret(name, value, quoted=True)
+
+
+@lru_cache(2048)
+def _says(name: str) -> str:
+    """Of a map's key: the same few are asked about again and again."""
+    bare = _bare_name(name)
+    if _HEADER.search(bare):
+        return "header"
+    return "other" if _CAPITALS.match(name) or _STRONG.search(bare) or _TOKEN.search(bare) else "nothing"
 
 
 def named_spans(text: str, lowered: str) -> Iterator[Span]:

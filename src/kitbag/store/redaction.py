@@ -17,14 +17,17 @@ SHORTEST = 6
 """A known value that is shorter would be found in too much that is no secret."""
 _SURE = 12
 """A plain word or number that is shorter counts only where it stands alone."""
+_MOST_CLEAN = 2_000_000
+"""Characters of texts that are remembered to hold no secret."""
+_LONGEST_CLEAN = 20_000
 _SIGNS_IN_LOWER_CASE = (*STARTS_IN_LOWER_CASE, *WORDS)
 _LOWER = {capital: capital + 32 for capital in range(ord("A"), ord("Z") + 1)}
 
 
 class Redactor:
-    """Safe to share between threads: it never changes."""
+    """Safe to share between threads: what it finds never changes."""
 
-    __slots__ = ("_alone", "_anywhere", "_signs")
+    __slots__ = ("_alone", "_anywhere", "_clean", "_clean_size", "_signs")
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         alone: set[str] = set()
@@ -36,6 +39,9 @@ class Redactor:
         self._alone = tuple(sorted(alone, key=len, reverse=True))
         self._anywhere = tuple(sorted(anywhere - alone, key=len, reverse=True))
         self._signs = (*{json.dumps(form)[1:-1] for form in (*self._alone, *self._anywhere)}, *STARTS)
+        self._clean: set[str] = set()
+        """Texts without a secret: keys, prompts and much else are written again and again."""
+        self._clean_size = 0
 
     @classmethod
     def of_environment(
@@ -53,7 +59,20 @@ class Redactor:
         return any(word in lowered for word in _SIGNS_IN_LOWER_CASE)
 
     def text(self, text: str) -> str:
-        return _without(text, sorted(self._spans(text))) if len(text) >= SHORTEST else text
+        if len(text) < SHORTEST or text in self._clean:
+            return text
+        spans = sorted(self._spans(text))
+        if spans:
+            return _without(text, spans)
+        if len(text) <= _LONGEST_CLEAN:
+            self._remember(text)
+        return text
+
+    def _remember(self, text: str) -> None:
+        if self._clean_size > _MOST_CLEAN:
+            self._clean, self._clean_size = set(), 0
+        self._clean.add(text)
+        self._clean_size += len(text) + SHORTEST
 
     def known(self, text: str) -> str:
         """Only the known values go; what merely looks like a secret stays. For answers that a person reads."""

@@ -8,6 +8,7 @@ belongs to comes in a Context, and the runtime ties the ends.
 import os
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from functools import cache
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
@@ -136,8 +137,10 @@ class Tool(NamedTuple, Generic[A]):
         return msgspec.convert(arguments, self.arguments)
 
 
+@cache
 def _schema(arguments: type[Arguments]) -> dict[str, Any]:
-    """Of the arguments alone: msgspec writes a reference to a definition, which not every provider follows."""
+    """Of the arguments alone: msgspec writes a reference to a definition, which not every provider follows. Made once:
+    every agent that is started has its own set of the same tools."""
     whole = msgspec.json.schema(arguments)
     schema = dict(whole["$defs"][arguments.__name__])
     schema.pop("title", None)

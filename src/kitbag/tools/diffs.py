@@ -1,7 +1,7 @@
 """What differs between two texts, line by line, as a unified diff for a person and as numbers.
 
-Used by Write and Edit. Quick for large texts with small differences, bounded for all: where two texts have little in
-common the diff may be longer than the shortest one, but never wrong.
+Used by Write and Edit, and for its parts by replacing and nearest. Quick for large texts with small differences,
+bounded for all: where two texts have little in common the diff may be longer than the shortest one, but never wrong.
 """
 
 from bisect import bisect_left
@@ -61,8 +61,8 @@ def diff(before: str | None, after: str, path: str) -> Diff:
 
 def _window(old: str, new: str) -> tuple[int, int, int]:
     """Where the lines that may differ begin in both and where they end in each, with some lines around."""
-    start = _same_start(old, new)
-    ending = _same_end(old, new, min(len(old), len(new)) - start)
+    start = same_start(old, new)
+    ending = same_end(old, new, min(len(old), len(new)) - start)
     start = old.rfind("\n", 0, start) + 1
     end, new_end = len(old) - ending, len(new) - ending
     if not (_begins_line(old, end) and _begins_line(new, new_end)):
@@ -79,7 +79,8 @@ def _begins_line(text: str, at: int) -> bool:
     return at == 0 or text[at - 1] == "\n"
 
 
-def _same_start(old: str, new: str) -> int:
+def same_start(old: str, new: str) -> int:
+    """How many characters are the same at the beginning of both."""
     most, at = min(len(old), len(new)), 0
     step = _STEP
     while step:
@@ -89,7 +90,8 @@ def _same_start(old: str, new: str) -> int:
     return at
 
 
-def _same_end(old: str, new: str, most: int) -> int:
+def same_end(old: str, new: str, most: int) -> int:
+    """How many at the end, but not more than `most`."""
     at, step = 0, _STEP
     while step:
         while (

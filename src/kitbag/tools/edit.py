@@ -5,7 +5,6 @@ need not have been read before; but one that was read and has changed since has 
 """
 
 import re
-from html import unescape
 from typing import Annotated, Final
 
 from msgspec import Meta
@@ -15,7 +14,6 @@ from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer, descrip
 from kitbag.tools.changing import Change, Target, change, find_target, unseen_problem
 from kitbag.tools.diffs import diff
 from kitbag.tools.file_text import NAMES, FileText, file_text
-from kitbag.tools.nearest import nearest
 from kitbag.tools.places import may_read, missing, number_of
 from kitbag.tools.read import amount
 from kitbag.tools.replacing import MOST_PLACES, Replaced, Several, TooLong, replace
@@ -157,6 +155,8 @@ def _not_found(target: Target, context: Context, found: FileText, old: str, new:
         return failure(problem, _EXACTLY)
     if reason := _misquoted(found.text.replace("\r\n", "\n"), old.replace("\r\n", "\n"), new):
         return failure(problem, reason)
+    from kitbag.tools.nearest import nearest
+
     near = nearest(found.text, old)
     if near is None:
         return failure(f"{problem}, and nothing in it comes near", _EXACTLY)
@@ -171,6 +171,8 @@ def _not_found(target: Target, context: Context, found: FileText, old: str, new:
 
 def _misquoted(text: str, old: str, new: str) -> str:
     """What is wrong with a quotation that would be found if it were set right in one of the usual ways."""
+    from html import unescape
+
     lines = [line for line in old.split("\n") if line.strip()]
     if all(_NUMBERED.match(line) for line in lines) and (plain := _NUMBERED.sub("", old)) in text:
         return f"It is at {_line_of(text, plain)} without the line numbers, which Read puts there: leave them out."

@@ -1,9 +1,11 @@
 """Which files Grep's `glob` and `type` mean, by their paths.
 
-Used by grep and by search_process, so that both engines search the same files. Imports nothing of Kitbag but globs.
+Used by grep and by search_process, so that both engines search the same files, and by listing. Imports nothing of Kitbag
+but globs.
 """
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from kitbag.tools.globs import GlobError, alternatives, glob_regex
@@ -64,7 +66,8 @@ _OTHER_NAMES: Final = {
     "kt": "kotlin", "dockerfile": "docker", "makefile": "make", "htm": "html", "terraform": "tf", "ex": "elixir",
     "hs": "haskell", "powershell": "ps", "protobuf": "proto", "text": "txt",
 }  # fmt: skip
-_PLAIN_NAME = re.compile(r"[\w*?.+@-]+")
+_PLAIN_NAME = re.compile(r"[\w*.+@-]+")
+"""Not with `?`, which is one byte for ripgrep and one character for us."""
 
 
 class FileFilter:
@@ -96,11 +99,20 @@ class FileFilter:
     def names(self) -> tuple[str, ...]:
         """Patterns of plain names that no wanted file is without; none when that can't be said so simply."""
         ends = [one.rpartition("/")[2] for glob in self._globs for one in alternatives(glob)] or self._names
-        return tuple(dict.fromkeys(ends)) if all(_is_plain(end) for end in ends) else ()
+        return plain_names(ends)
 
 
-def _is_plain(name: str) -> bool:
-    return _PLAIN_NAME.fullmatch(name) is not None and name.strip("*") != ""
+def plain_names(ends: Iterable[str]) -> tuple[str, ...]:
+    """The last parts of patterns, as ripgrep can be told them; none when one of them is more than letters and `*`."""
+    every = tuple(dict.fromkeys(ends))
+    return every if all(_PLAIN_NAME.fullmatch(end) and end.strip("*") for end in every) else ()
+
+
+def narrowing(names: tuple[str, ...]) -> list[str]:
+    """What makes ripgrep look only at files with such names. A type only narrows what is searched, whereas a glob
+    would bring back what git ignores.
+    """
+    return [*(f"--type-add=wanted:{name}" for name in names), "--type=wanted"] if names else []
 
 
 def _split(glob: str) -> list[str]:

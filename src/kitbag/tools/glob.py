@@ -15,7 +15,17 @@ from msgspec import Meta
 
 from kitbag.errors import InvalidError
 from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer, description, failure
-from kitbag.tools.globs import LONGEST, GlobError, depth_of, glob_regex, is_wild, split_fixed, wants_hidden
+from kitbag.tools.file_filter import plain_names
+from kitbag.tools.globs import (
+    LONGEST,
+    GlobError,
+    alternatives,
+    depth_of,
+    glob_regex,
+    is_wild,
+    split_fixed,
+    wants_hidden,
+)
 from kitbag.tools.listing import Listed, Which, list_files
 from kitbag.tools.places import Place, missing, number_of, refused, settle, shown, visible
 from kitbag.tools.readable import Readable
@@ -97,11 +107,18 @@ def _search(rest: str, place: Place, folder: Folder, context: Context, stop: thr
         return len(found) < MOST_MATCHES
 
     # One file that is named in full is found even if git ignores it.
-    which = Which(wants_hidden(rest), ignore=is_wild(rest), deepest=depth_of(rest))
+    which = Which(wants_hidden(rest), ignore=is_wild(rest), deepest=depth_of(rest), names=_names(rest))
     listed = list_files(find_ripgrep(context.workspace), folder, which, take, stop)
     readable = Readable(place, context)
     chosen = choose(found.newest_first(), readable, MOST_SHOWN, stop)
     return _outcome(chosen, remarks(chosen.withheld, listed, readable), listed, place, context)
+
+
+def _names(rest: str) -> tuple[str, ...]:
+    """What the names of matching files look like, also of one that has the braces in its name."""
+    names = plain_names(one.rpartition("/")[2] for one in alternatives(rest))
+    literal = re.sub(r"[^\w.]+", "*", rest.rpartition("/")[2])
+    return (*names, literal) if names and "{" in rest else names
 
 
 class Dated:

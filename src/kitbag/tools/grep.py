@@ -17,7 +17,7 @@ from msgspec import Meta, field
 from kitbag.errors import InvalidError
 from kitbag.permissions.beneath import open_to_read
 from kitbag.tools.base import Arguments, Context, Outcome, Tool, description, failure
-from kitbag.tools.file_filter import FileFilter
+from kitbag.tools.file_filter import FileFilter, narrowing
 from kitbag.tools.glob import opened
 from kitbag.tools.globs import GlobError
 from kitbag.tools.grep_results import Mode, Results, Search
@@ -190,10 +190,7 @@ class _Feeding:
 def _walking(folder: Folder, wanted: FileFilter) -> list[str]:
     words = [*walking(folder.resolved, hidden=True, ignore=True), f"--max-filesize={LARGEST_FILE}"]
     words.append("--glob=!*\n*")  # names with a line break can't be told from two lines
-    if names := wanted.names():
-        # A type only narrows what is searched, whereas a glob would bring back what git ignores.
-        words += [*(f"--type-add=wanted:{name}" for name in names), "--type=wanted"]
-    return [*words, "--", "./"]
+    return [*words, *narrowing(wanted.names()), "--", "./"]
 
 
 def _searched(

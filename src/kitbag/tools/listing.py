@@ -11,6 +11,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final, NamedTuple
 
+from kitbag.tools.file_filter import narrowing
 from kitbag.tools.ripgrep import walking
 from kitbag.tools.running import Folder, Stopped, run_process
 from kitbag.tools.walk import ignoring_above, walk
@@ -35,6 +36,8 @@ class Which(NamedTuple):
     ignore: bool = True
     deepest: int = 0
     """1 is the folder alone, 0 everything."""
+    names: tuple[str, ...] = ()
+    """Files with other names are of no use (file_filter.plain_names); they may come nevertheless."""
 
 
 def list_files(
@@ -53,7 +56,7 @@ def _by_ripgrep(
 ) -> Listed | None:
     """None when ripgrep does not work here."""
     words = [program, "--files", "--null", *walking(folder.resolved, hidden=which.hidden, ignore=which.ignore)]
-    words += [f"--max-depth={which.deepest}"] if which.deepest else []
+    words += [*narrowing(which.names), *([f"--max-depth={which.deepest}"] if which.deepest else [])]
     rest = b""
     some = False
 

@@ -4,7 +4,6 @@ Used by Edit. Words of the wanted text that are rare in the other vote for the l
 places are then compared. Takes at most about a second, however large both are.
 """
 
-import os
 import re
 import time
 from bisect import bisect_right
@@ -15,6 +14,7 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 from kitbag.text.hidden import find_hidden, reveal_hidden
+from kitbag.tools.diffs import same_start
 
 SECONDS: Final = 0.5
 """For looking around; comparing what was found takes no longer than that."""
@@ -222,7 +222,7 @@ def _rows(wanted: list[str], there: list[str], first: int, marked: bool) -> Iter
 
 def _where_they_differ(line: str, other: str) -> tuple[str, str]:
     """Two lines without the beginning that both have, where that is too long to be shown."""
-    same = len(os.path.commonprefix([line, other]))
+    same = same_start(line, other)
     if same < LONGEST_ROW // 2:
         return line, other
     start = same - LONGEST_ROW // 4

@@ -48,6 +48,8 @@ class PathSkills:
         self._told: set[str] | None = None
         """Names; of an earlier run, the lines that told of them."""
         self._waiting: list[_Waiting] | None = None
+        self._read: dict[tuple[str, int], tuple[_Pattern, ...]] = {}
+        """By file and stamp, so that a head is read once however often somebody looks."""
 
     def look_again(self) -> None:
         """The library may have changed."""
@@ -59,10 +61,21 @@ class PathSkills:
         if not isinstance(path, str) or not path or "\0" in path:
             return ""
         if self._waiting is None:
-            self._waiting = list(_find(self._skills))
+            self._waiting = list(self._find())
         if not self._waiting:
             return ""
         return self._told_for(os.path.normpath(os.path.join(directory, os.path.expanduser(path))))
+
+    def _find(self) -> Iterable[_Waiting]:
+        library = self._skills.library
+        view = library.view()
+        for skill in library.skills:
+            if waits_for_files(skill) and library.judge(skill, view).model:
+                key = (skill.path, skill.stamp)
+                if key not in self._read:
+                    self._read[key] = tuple(patterns_of(split_globs(read_details(skill).metadata.get("paths"))))
+                if self._read[key]:
+                    yield _Waiting(skill, _bases(skill, library.places), self._read[key])
 
     def _told_for(self, path: str) -> str:
         places = tuple(dict.fromkeys((os.path.realpath(path), path)))
@@ -79,16 +92,6 @@ class PathSkills:
         ][:MOST]
         self._told.update(skill.full_name for skill in new)
         return skills_for_file(new)
-
-
-def _find(skills: SessionSkills) -> Iterable[_Waiting]:
-    library = skills.library
-    view = library.view()
-    for skill in library.skills:
-        if waits_for_files(skill) and library.judge(skill, view).model:
-            patterns = tuple(patterns_of(split_globs(read_details(skill).metadata.get("paths"))))
-            if patterns:
-                yield _Waiting(skill, _bases(skill, library.places), patterns)
 
 
 def _bases(skill: Skill, places: Places) -> tuple[str, ...]:

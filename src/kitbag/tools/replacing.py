@@ -3,10 +3,11 @@
 Used by Edit.
 """
 
-import os
 from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Final, NamedTuple
+
+from kitbag.tools.diffs import same_end, same_start
 
 MOST_PLACES: Final = 10
 
@@ -85,8 +86,8 @@ def _in_mixed(text: str, old: str, new: str, every: bool, longest: int) -> Repla
     if not isinstance(found, Replaced):
         return found
     # What is the same in both keeps its own.
-    head = len(os.path.commonprefix([old, new]))
-    tail = len(os.path.commonprefix([old[head:][::-1], new[head:][::-1]]))
+    head = same_start(old, new)
+    tail = same_end(old, new, min(len(old), len(new)) - head)
     middle = new[head : len(new) - tail].replace("\r\n", "\n")
     returns = list(_returns(text))
     pieces: list[str] = []

@@ -1,0 +1,85 @@
+"""A task as it is now: from the board, and, while it runs, from the records of its conversation.
+
+Used by delegation, by whoever stops tasks, and by the commands that show them.
+"""
+
+from collections.abc import Iterator
+
+from kitbag.agent.records import Totals
+from kitbag.agent.session import Session, resume
+from kitbag.errors import KitbagError
+from kitbag.store.journal import Journal
+from kitbag.tasks.board import Board
+from kitbag.tasks.model import End, Task, TaskStatus
+from kitbag.tools.delegation import Report
+
+
+def report_of(board: Board, task: Task) -> Report:
+    end, activity = task.end, ""
+    if end is None:
+        end, activity = _so_far(board.journal, task)
+    return Report(
+        task.id,
+        task.agent or "Bash",
+        task.status,
+        task.is_finished,
+        board.answer(task) if task.is_finished else end.text,
+        end.error,
+        task.description,
+        end.turns,
+        end.tokens,
+        end.cost,
+        end.seconds,
+        activity,
+        end.branch,
+        task.warnings,
+    )
+
+
+def end_so_far(board: Board, task: Task, status: TaskStatus, error: str = "") -> End:
+    """What it did until now, kept by whoever has to end it in its place."""
+    return _so_far(board.journal, task)[0]._replace(status=status, error=error)
+
+
+def sessions_of(task: Task) -> list[str]:
+    """Its conversations, the last one too: an agent that lacked something was started anew."""
+    _, _, number = task.session.partition("-")
+    last = int(number) if number.isdecimal() else 1
+    return [task.id, *(f"{task.id}-{at}" for at in range(2, last + 1))]
+
+
+def spent_before(journal: Journal, task: Task) -> End:
+    """In conversations that it does not go on with."""
+    totals = [session.totals for session in _sessions(journal, sessions_of(task)[:-1])]
+    return _with_totals(End("completed"), totals)
+
+
+def _so_far(journal: Journal, task: Task) -> tuple[End, str]:
+    end = End(task.status)
+    if task.kind != "agent":
+        return end, ""
+    sessions = list(_sessions(journal, sessions_of(task)))
+    if not sessions or sessions[-1].id != task.session:
+        return _with_totals(end, [session.totals for session in sessions]), ""  # it has not begun yet
+    session = sessions[-1]
+    replies = [message.text for message in session.messages() if message.role == "assistant" and message.text]
+    activity = ", ".join(call.name for call in session.open_calls) or "asks the model"
+    end = end._replace(text=replies[-1] if replies else "")
+    return _with_totals(end, [one.totals for one in sessions]), activity
+
+
+def _sessions(journal: Journal, ids: list[str]) -> Iterator[Session]:
+    for session_id in ids:
+        try:
+            yield resume(journal, session_id)
+        except KitbagError:
+            continue  # it has not begun, or can't be read
+
+
+def _with_totals(end: End, totals: list[Totals]) -> End:
+    unpriced = any(one.unpriced for one in totals)
+    return end._replace(
+        turns=sum(one.turns for one in totals),
+        tokens=sum(one.usage.shown_to_model + one.usage.output for one in totals),
+        cost=None if unpriced else sum(one.cost for one in totals),
+    )

@@ -1,0 +1,114 @@
+"""`kitbag tasks` and `kitbag agents run`: the real program, from the start of an agent to its end and after."""
+
+import json
+from typing import Any
+
+import pytest
+
+from conftest import World
+
+SCRIPT: dict[str, Any] = {
+    "rules": [
+        {"system": "Wait long", "replies": [{"text": "Never.", "delay": 600}]},
+        {"system": "## Your Task", "replies": [{"text": "The answer is 42."}, {"text": "Once more: 42."}]},
+    ]
+}
+
+
+@pytest.fixture
+def house(world: World) -> World:
+    world.env["KITBAG_MODEL"] = f"scripted:{world.write('~/script.json', json.dumps(SCRIPT))}"
+    world.env["KITBAG_HOME"] = str(world.home / ".kitbag")
+    return world
+
+
+def listed(world: World, *more: str) -> list[dict[str, Any]]:
+    return json.loads(world.run("tasks", "list", "--json", *more).stdout)
+
+
+def test_an_agent_answers_on_the_output_and_is_on_the_board_afterwards(house: World) -> None:
+    done = house.run("agents", "run", "Explore", "What is the answer?")
+    assert (done.returncode, done.stdout) == (0, "The answer is 42.\n")
+    [task] = listed(house)
+    assert (task["agent"], task["status"], task["turns"]) == ("Explore", "completed", 1)
+    shown = house.run("tasks", "show", task["id"][:5]).stdout
+    assert "What is the answer?" in shown
+    assert "The answer is 42." in shown
+    assert house.run("tasks", "output", task["id"]).stdout == "The answer is 42.\n"
+
+
+def test_in_the_background_it_gives_an_id_at_once_and_its_answer_later_and_goes_on_when_it_is_resumed(
+    house: World,
+) -> None:
+    started = house.run("agents", "run", "Explore", "What?", "--background")
+    task_id = started.stdout.strip()
+    assert started.returncode == 0
+    assert len(task_id) == 12
+    waited = house.run("tasks", "output", task_id, "--wait", "50")
+    assert (waited.returncode, waited.stdout) == (0, "The answer is 42.\n")
+    assert house.run("tasks", "resume", task_id, "And again?").returncode == 0
+    watched = house.run("tasks", "watch", "--json").stdout
+    assert house.run("tasks", "output", task_id, "--wait", "50").stdout == "Once more: 42.\n", watched
+    assert listed(house)[0]["run"] == 2
+
+
+def test_what_is_stopped_stays_stopped_and_says_so(house: World) -> None:
+    task_id = house.run("agents", "run", "Explore", "Wait long", "--background").stdout.strip()
+    assert [task["id"] for task in listed(house, "--running")] == [task_id]
+    first = house.run("tasks", "stop", task_id, "--json")
+    assert json.loads(first.stdout) == [
+        {"id": task_id, "status": "cancelled", "was_finished": False, "others": 0, "processes": 0}
+    ]
+    assert "had ended already: cancelled" in house.run("tasks", "stop", task_id).stdout
+    assert listed(house, "--running") == []
+    assert house.run("tasks", "output", task_id).returncode == 6
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("tasks", "show", "nosuchtask"), 4, "no task"),
+        (("tasks", "stop", "nosuchtask"), 4, "no task"),
+        (("agents", "run", "Explorer", "What?"), 4, "Explore"),
+        (("agents", "run", "Explore"), 2, "there is nothing to do"),
+        (("agents", "run", "Explore", "What?", "--resume", "nosuchtask"), 4, "there is no task"),
+    ],
+)
+def test_what_is_not_there_is_told_with_what_to_do(house: World, words: tuple[str, ...], code: int, said: str) -> None:
+    done = house.run(*words)
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
+
+
+def test_without_any_task_the_lists_are_empty_and_make_nothing(house: World) -> None:
+    assert listed(house) == []
+    assert "0 tasks" in house.run("tasks", "list").stderr
+    assert not (house.home / ".kitbag/state").exists()
+
+
+def test_the_answer_of_a_request_waits_for_background_work_and_tells_the_model_of_its_end(house: World) -> None:
+    call = {
+        "id": "t1",
+        "name": "Task",
+        "arguments": {"subagent_type": "Explore", "prompt": "What?", "run_in_background": True},
+    }
+    rules = [*SCRIPT["rules"], {"replies": [{"calls": [call]}, {"text": "Started."}, {"text": "It ended."}]}]
+    path = house.write("~/main.json", json.dumps({"rules": rules}))
+    done = house.run("-p", "Ask.", "--model", f"scripted:{path}")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "Started.\nIt ended.\n"
+
+
+def test_without_waiting_the_exit_code_says_that_something_still_runs(house: World) -> None:
+    call = {
+        "id": "t1",
+        "name": "Task",
+        "arguments": {"subagent_type": "Explore", "prompt": "Wait long", "run_in_background": True},
+    }
+    rules = [*SCRIPT["rules"], {"replies": [{"calls": [call]}, {"text": "Started."}]}]
+    path = house.write("~/main.json", json.dumps({"rules": rules}))
+    done = house.run("-p", "Ask.", "--model", f"scripted:{path}", "--no-wait")
+    assert (done.returncode, done.stdout) == (8, "Started.\n")
+    [task] = listed(house, "--running")
+    assert f"Explore {task['id']}" in done.stderr
+    house.run("tasks", "stop", task["id"])
