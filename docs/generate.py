@@ -42,6 +42,10 @@ KEYS = {
     "config get": "a list: `key`, `value`, `source`, `meaning`.",
     "config set": "`key`, `value`, `file`.",
     "config where": "a list: `what`, `path`, `exists`.",
+    "undo": "with `--list`: `session`, `turns` (`turn`, `at`, `about`, `tools`, `undone`, `interrupted`, `problem`, `files`: "
+    "`path`, `change`: created, changed or deleted). With `--show`: `session`, `turn`, `about`, `redo`, `files` (`path`, "
+    "`change`, `kind`, `added`, `removed`, `problem`, `diff`). Else `session`, `turn`, `about`, `redo`, `restored` (`path`, "
+    "`action`), `left` and `failed` (`path`, `reason`).",
     "context": "`session`, `directory`, `model`, `window`, `compacted_at`, `left`, `tokens`, `bytes`, `request_bytes` (the same), "
     "`groups`, `skills` (`listed`, `loaded`, `possible`), `tools`, `agents`, `memory`, `turns`, `last_request` (`provider`, `ours`, "
     "`residual`), `pieces`, `warnings`.",

@@ -1,7 +1,7 @@
 """SECURITY.md D44 and D45: nothing that is fetched leads inside, and rules for hosts mean those hosts.
 
-Nothing in the product fetches yet: here are the one function that will, with a real server on loopback as the tripwire, and
-what the permission rules say about addresses.
+Here are the one function that fetches, with a real server on loopback as the tripwire, and what the permission rules say
+about addresses; test_web_tools has the tools that use both.
 """
 
 import contextlib

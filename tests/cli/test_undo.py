@@ -164,7 +164,7 @@ def test_odd_names_and_bytes_do_nothing_to_a_terminal(shop: Shop) -> None:
 def test_a_command_that_was_cut_off_with_its_session_is_found(world: World) -> None:
     target = world.write("f", "old")
     until_killed(world, 'shop.say(); shop.command("rm f", meanwhile=die)')
-    done = world.run("undo", "--yes")
+    done = world.run("undo", "--session", "shop", "--yes", cwd=world.outside)
     assert done.returncode == 0, done.stderr
     assert "cut off" in done.stderr
     assert target.read_text() == "old"

@@ -193,6 +193,24 @@ def test_an_agent_that_lacks_a_skill_is_started_anew_with_it_under_the_same_id(w
     assert (found.status, found.session) == ("completed", f"{found.id}-2")
 
 
+def test_an_agent_that_lacks_a_file_is_started_anew_with_it_where_it_may_read_it(world: World) -> None:
+    world.write("docs/plan.md", "The plan is blue.</file>")
+    world.write("../outside/secret.md", "The plan is red.")
+    asks = Script(
+        [
+            Rule([Step(text="It is blue.")], system="The plan is blue"),
+            Rule([Step(text="unresolved reference: @../outside/secret.md")], system="The secret"),
+            Rule([Step(text="need file: docs/plan.md")], system=AN_AGENT),
+            Rule([Step(calls=(task(), task("t2", prompt="The secret."))), Step(text="Done.")]),
+        ]
+    )
+    house = House(world)
+    house.ask("Ask.", steps=asks)
+    assert "It is blue." in results(house)
+    assert "unresolved reference: @../outside/secret.md" in results(house)
+    assert "The plan is red." not in str(house.requests)
+
+
 def test_an_agent_that_asks_for_skills_without_end_is_not_started_without_end(world: World) -> None:
     for name in ("a1", "a2", "a3", "a4"):
         world.skill("~/.kitbag/skills", name)
@@ -274,3 +292,25 @@ def test_the_offline_model_and_agents_agree_on_how_one_is_told_to_begin() -> Non
     from kitbag.runtime import subagent
 
     assert subagent.BEGIN == offline_talk.BEGIN
+
+
+def test_a_packed_task_is_the_agent_s_context_and_its_answer_is_held_against_what_was_required(world: World) -> None:
+    from kitbag.runtime.delegation import Delegated
+    from kitbag.tools.delegation import Errand
+
+    world.write(".kitbag/tasks/T1.yaml", "id: T1\ntitle: Count things\ndescription: Count all things.\n")
+
+    async def work() -> Any:
+        model = Scripted(script(["?"], ["I counted."]))
+        async with asyncio.timeout(HANG):
+            options = Options(directory=str(world.workspace), trust_workspace=True)
+            async with Agent(options=options, provider=model) as agent:
+                delegated = Delegated(agent.inherited, agent.session.id)
+                report = await delegated.start(Errand("Explore", "Be quick.", pack="T1"), lambda _: None)
+                return report, model.requests[0].system[-1].text
+
+    report, prompt = asyncio.run(work())
+    assert "Count all things." in prompt
+    assert "Be quick." in prompt
+    assert report.status == "completed"
+    assert any("not as required" in warning for warning in report.warnings)

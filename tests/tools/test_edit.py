@@ -51,6 +51,18 @@ def test_the_text_is_replaced_and_the_lines_around_it_are_shown(bench: Bench) ->
     ]  # fmt: skip
 
 
+def test_line_numbers_are_right_wherever_the_difference_begins(bench: Bench) -> None:
+    lines = [f"line {number}" for number in range(1, 41)]
+    bench.write("a.py", "\n".join(lines))
+    answer = edit(bench, "\n".join(lines[9:20]), "\n".join([*lines[9:19], "new"]))
+    assert answer.splitlines()[1:] == [
+        f"{number:6d}\t{'new' if number == 20 else f'line {number}'}" for number in range(8, 23)
+    ]
+    assert edit(bench, "line 1\n", "first\n").splitlines()[1:] == [
+        "     1\tfirst", "     2\tline 2", "     3\tline 3",
+    ]  # fmt: skip
+
+
 def test_a_text_that_occurs_several_times_is_not_guessed_at(bench: Bench) -> None:
     path = bench.write("a.py", "x = 1\ny = 2\nx = 1\n\nx = 1\n")
     assert edit(bench, "x = 1", "x = 3") == (

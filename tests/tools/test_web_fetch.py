@@ -12,12 +12,14 @@ from typing import Any
 import httpcore2
 import pytest
 
+import needs
 from kitbag.messages import Image
 from kitbag.net.exchange import Route
 from kitbag.net.policy import Limits
 from kitbag.tools.base import Context, Outcome, Tool
 from kitbag.tools.web_fetch import web_fetch
 from net.servers import Answer, Everywhere, Internet, Names, Server, redirect, reply
+from tools.pdfs import document, shown
 from tools.using import HANG, Bench, memory_growth, text_of, until
 
 PUBLIC = "93.184.216.34"
@@ -136,6 +138,21 @@ def test_an_image_comes_as_an_image_and_other_binary_data_is_refused(web: Web) -
     assert "application/zip" in web.refused(web.html(b"PK\x03\x04\0\0", "application/zip"))
     assert "not text" in web.refused(web.html(b"\x7fELF\0\0", "application/octet-stream"))
     assert "images may have" in web.refused(web.html(PNG + b"\0" * 4_000_000, "image/png"))
+
+
+def test_a_pdf_comes_as_text_and_its_offset_counts_pages(web: Web) -> None:
+    needs.package("pypdfium2")
+    url = web.html(document(*(shown(f"Words of page {number}") for number in range(1, 31))), "application/pdf")
+    outcome = web.get(url)
+    assert text_of(outcome).startswith(f'<web-page url="{url}" type="application/pdf">')
+    assert "Words of page 20" in text_of(outcome)
+    assert "Words of page 21" not in text_of(outcome)
+    assert "go on with offset=20" in outcome.cut
+    assert "offset=20.]" in text_of(outcome)
+    assert text_of(outcome).count("</web-page>") == 1
+    rest = web.read(url, offset=20)
+    assert "Words of page 21" in rest
+    assert "Words of page 30" in rest
 
 
 def test_a_pdf_that_is_none_is_an_error(web: Web) -> None:
@@ -369,7 +386,7 @@ def test_D45_thirty_redirects_are_too_many(web: Web) -> None:
 
 
 def test_D45_a_bomb_and_a_flood_are_cut_in_bounded_memory(web: Web) -> None:
-    bomb = gzip.compress(b"<p>word " * (100 << 17), 9)
+    bomb = gzip.compress(b"word " * (8 << 20), 1)
 
     def flood(_path: str, connection: socket.socket) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2000000000\r\n\r\n")
@@ -407,7 +424,10 @@ def test_deep_and_broken_pages_are_read(web: Web) -> None:
 
 
 def test_it_can_be_cancelled_while_it_waits(web: Web) -> None:
-    server = web.serve(lambda _path, connection: connection.recv(1) and None)
+    def silence(_path: str, connection: socket.socket) -> None:
+        connection.recv(1)
+
+    server = web.serve(silence)
 
     async def cancel() -> float:
         call = asyncio.ensure_future(web.bench.using(web.tool, {"url": web.url(server)}, web.context))

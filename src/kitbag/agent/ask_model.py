@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from kitbag.events import Discarded, Event, Retrying, TextDelta, ThinkingDelta
 from kitbag.models.provider import CallBegun, ModelError, Provider, Reply, Request, TextPiece, ThinkingPiece
+from kitbag.store.faults import point
 
 Emit = Callable[[Event], None]
 
@@ -67,8 +68,12 @@ async def ask_model(
 
 async def _one_attempt(provider: Provider, request: Request, emit: Emit, said: list[str]) -> Reply:
     reply: Reply | None = None
+    answers = False
     async with aclosing(provider.stream(request)) as pieces:
         async for piece in pieces:
+            if not answers:
+                answers = True
+                point("request-sent")
             match piece:
                 case TextPiece(text):
                     said.append(text)
@@ -79,6 +84,7 @@ async def _one_attempt(provider: Provider, request: Request, emit: Emit, said: l
                     pass
                 case Reply():
                     reply = piece
+    point("reply-received")
     if reply is None:
         raise ModelError("cut", f"the reply of {provider.name} ended before it was whole", "try again")
     return reply

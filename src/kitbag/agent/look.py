@@ -28,6 +28,7 @@ _CLOCK = 1_000_000_000
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _NEVER = frozenset(NEVER_ENTERED)
+_NO_STAMP = (0, 0, 0, 0)
 
 
 class Seen(NamedTuple):
@@ -143,30 +144,32 @@ class _Walk:
         if ignoring is None:
             ignoring = above.inside(folder, path, (entry.name for entry in entries))
         self.rules[place] = ignoring
-        known = self.known
+        known, seen, leave_out = self.known, self.seen, self.leave_out
+        asks = bool(ignoring.rules)
         deeper: list[str] = []
         for entry in entries:
             name = entry.name
             whole = place + name
-            before = known.get(whole)
-            if name in _NEVER or whole in self.leave_out:
+            if name in _NEVER or whole in leave_out:
                 continue
+            before = known.get(whole)
             is_folder = entry.is_dir(follow_symlinks=False)
-            if not (same_rules and before is not None) and ignoring.ignores(path + name, is_folder=is_folder):
+            if asks and not (same_rules and before) and ignoring.ignores(path + name, is_folder=is_folder):
                 continue
             try:
                 status = entry.stat(follow_symlinks=False)
             except OSError:
                 continue  # gone meanwhile
             if is_folder:
-                self.seen[whole] = Seen(State("folder", "", status.st_mode & 0o7777), (0, 0, 0, 0))
+                state = State("folder", "", status.st_mode & 0o7777)
+                seen[whole] = before if before is not None and before.state == state else Seen(state, _NO_STAMP)
                 deeper.append(name)
             elif before is not None and before.settled and before.stamp == stamp_of(status):
-                self.seen[whole] = before
+                seen[whole] = before
                 self.bytes += status.st_size
             else:
                 self._other(folder, name, whole, status)
-        if len(self.seen) > self.limits.files:
+        if len(seen) > self.limits.files:
             raise TooMuchError(f"there are more than {self.limits.files:,} files")
         for name in deeper if depth < _DEEPEST else ():
             self._enter(folder, name, base, path, ignoring, depth)
@@ -224,17 +227,22 @@ def _read(folder: int, name: str, status: os.stat_result) -> tuple[bytes | None,
         descriptor = os.open(name, _FILE, dir_fd=folder)
     except OSError:
         return None, status
-    with open(descriptor, "rb", buffering=0) as file:
+    try:
         opened = os.fstat(descriptor)
         if not stat.S_ISREG(opened.st_mode):
             return None, status
-        data = bytearray()
-        try:
-            while len(data) <= LARGEST_FILE and (chunk := file.read(min(LARGEST_FILE + 1, 1 << 20))):
-                data += chunk
-        except OSError:
-            return None, status
-    return (bytes(data) if len(data) <= LARGEST_FILE else None), opened
+        pieces: list[bytes] = []
+        size = 0
+        while size <= LARGEST_FILE and (piece := os.read(descriptor, min(opened.st_size, LARGEST_FILE) + 1)):
+            pieces.append(piece)
+            size += len(piece)
+            if size == opened.st_size:
+                break  # all of it: another read would only say so
+        return (b"".join(pieces) if size <= LARGEST_FILE else None), opened
+    except OSError:
+        return None, status
+    finally:
+        os.close(descriptor)
 
 
 def differences(before: Look, after: Look) -> list[Change]:

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
@@ -24,6 +25,7 @@ _FOLDER = "state/looks"
 _MOST_FILES = 20
 _MOST_DAYS = 30
 _DAY = 86_400.0
+_PLAIN = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _Row = tuple[bytes, str, str, int, tuple[int, int, int, int], bool]
 
 
@@ -40,8 +42,9 @@ class LookFiles:
         self._roots = [os.fsencode(root) for root in roots]
         name = hashlib.sha256(b"\0".join(self._roots)).hexdigest()[:24]
         self._folder = f"{_FOLDER}/{name}"
-        self._look = f"{self._folder}/{session_id}.look"
-        self._open = f"{self._folder}/{session_id}.open"
+        plain = session_id if _PLAIN.fullmatch(session_id) else hashlib.sha256(session_id.encode()).hexdigest()
+        self._look = f"{self._folder}/{plain}.look"
+        self._open = f"{self._folder}/{plain}.open"
 
     def save(self, look: Look) -> None:
         rows: list[_Row] = [

@@ -26,6 +26,7 @@ from kitbag.messages import (
     part_from_json,
     part_to_json,
 )
+from kitbag.store.faults import point
 from kitbag.store.journal import Journal, Record
 from kitbag.store.private_files import StoreError
 
@@ -128,11 +129,14 @@ class Session:
         """Before an effect."""
         body = {"call": call.id, "tool": call.name, "arguments": call.arguments}
         await self._write("intent", body, lambda _: self.began.add(call.id))
+        point("intent-written")
 
     async def finish(self, result: ToolResult, summary: str = "", cut: str = "", details: str = "") -> None:
         kept = whole_part(result)
         body = {"result": part_to_json(kept), "summary": whole(summary), "cut": cut, "details": whole(details)}
+        point("tool-done")
         await self._write("result", body, lambda seq: self._apply_result(kept, seq))
+        point("result-written")
 
     async def move(self, directory: str) -> None:
         """A command has changed the directory in which the next call starts."""

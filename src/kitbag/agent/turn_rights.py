@@ -39,7 +39,7 @@ class TurnRights:
         return ""
 
     def news(self) -> list[SkillRights]:
-        """What came into use since this was asked last, for the person; they heard of what they asked for themselves."""
+        """What came into use since this was asked last, for the person, who heard of what they asked for."""
         found = [one for one in self._skills.in_use() if one.by != "user" and one not in self._told]
         self._told += found
         return found

@@ -11,7 +11,9 @@ import time
 from typing import Any, Final
 
 from kitbag.cli import output
-from kitbag.runtime.delegation import report_of
+from kitbag.library.scopes import find_places
+from kitbag.runtime.task_reports import report_of
+from kitbag.runtime.worker_process import look_after
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import Task
 
@@ -24,9 +26,10 @@ async def follow_board(board: Board, directory: str, as_json: bool) -> None:
     live = sys.stdout.isatty() and not as_json
     drawn, said = 0, dict[str, str]()
     began = time.time()
+    kitbag_home = find_places().kitbag_home
     while True:
         seen = board.journal.last_seq()
-        await board.bury()
+        await look_after(board, kitbag_home)
         tasks = _shown(board, directory, began)
         if live:
             drawn = _draw(board, tasks, drawn)

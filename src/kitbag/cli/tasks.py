@@ -30,6 +30,14 @@ def open_board(*, make: bool = False) -> Generator[Board, None, None]:
         yield Board(journal)
 
 
+async def _look_after(board: Board) -> None:
+    from kitbag.runtime.worker_process import look_after
+
+    hosting = await look_after(board, find_places().kitbag_home)
+    if hosting.problem:
+        output.remark(output.clean(hosting.problem))
+
+
 @click.group()
 def command() -> None:
     """Look at, stop and resume what other agents do."""
@@ -43,7 +51,7 @@ def list_(everything: bool, running: bool, as_json: bool) -> None:
     """All of them, the newest first, for ever."""
     here = find_places().cwd
     with contextlib.suppress(NotFoundError), open_board() as board:
-        interruption.run(board.bury())
+        interruption.run(_look_after(board))
         found = [task for task in board.all() if everything or task.directory == here]
         found = [task for task in reversed(found) if not running or not task.is_finished]
         views = live_tasks(board, found)
@@ -85,7 +93,7 @@ def _money(cost: float | None) -> str:
 def show(task_id: str, as_json: bool) -> None:
     """One task: what it was asked, how it stands, what it cost with all that it began."""
     with open_board() as board:
-        interruption.run(board.bury())
+        interruption.run(_look_after(board))
         task = board.find(task_id)
         [view] = live_tasks(board, [task])
         costs = costs_of(board, task)
@@ -149,13 +157,14 @@ def _show_costs(costs: Costs, indent: str = "") -> None:
 @json_option
 def output_(task_id: str, seconds: float, offset: int, as_json: bool) -> None:
     """What it has put out so far; exit code 1 while it runs, 6 when it failed."""
-    from kitbag.runtime.delegation import report_of
+    from kitbag.runtime.task_reports import report_of
+    from kitbag.runtime.worker_process import until_finished
 
     with open_board() as board:
         task = board.find(task_id)
         if seconds:
-            interruption.run(board.until(lambda found: found.is_finished, task.id, seconds))
-        interruption.run(board.bury())
+            interruption.run(until_finished(board, find_places().kitbag_home, task.id, seconds))
+        interruption.run(_look_after(board))
         report = report_of(board, board.find(task.id))
     if as_json:
         output.as_json({**report._asdict(), "text": report.text[offset:], "offset": offset})
@@ -172,7 +181,7 @@ def output_(task_id: str, seconds: float, offset: int, as_json: bool) -> None:
 @json_option
 def stop(task_ids: tuple[str, ...], as_json: bool) -> None:
     """Stop tasks, what they began and their processes; what they put out stays."""
-    from kitbag.runtime.delegation import stop_task
+    from kitbag.runtime.stopping import stop_task
 
     rows: list[dict[str, Any]] = []
     with open_board() as board:
@@ -211,11 +220,11 @@ def resume(task_id: str, prompt: str, as_json: bool) -> None:
     from kitbag.agent.session import resume as resume_session
     from kitbag.runtime.worker_process import ensure_worker
 
-    async def queue(board: Board, task: Task) -> None:
+    async def queue(board: Board, task: Task) -> bool:
         wish = board.wish(task.id)
         before = resume_session(board.journal, task.session).totals.turns
         more = prompt or "Go on with your task. What ran when you were interrupted may have taken effect: look first."
-        await board.queue_again(task, wish._replace(prompt=more, turns_before=before))
+        return await board.queue_again(task, wish._replace(prompt=more, turns_before=before))
 
     with open_board() as board:
         task = board.find(task_id)
@@ -227,11 +236,14 @@ def resume(task_id: str, prompt: str, as_json: bool) -> None:
             raise InvalidError(
                 f"task {task.id} ran in front", f"kitbag agents run {task.agent} PROMPT --resume {task.id}"
             )
-        interruption.run(queue(board, task))
-        ensure_worker(find_places().kitbag_home)
+        if not interruption.run(queue(board, task)):
+            raise InvalidError(f"task {task.id} was resumed by somebody else", "look at it: kitbag tasks show")
+        hosting = ensure_worker(find_places().kitbag_home)
     if as_json:
         return output.as_json({"id": task.id, "status": "queued"})
     output.echo(f"{task.id} goes on in the background; watch it: kitbag tasks watch")
+    if hosting.problem:
+        output.remark(output.clean(hosting.problem))
     return None
 
 

@@ -40,7 +40,7 @@ _MOST_SESSIONS = 10
 @click.option("--show", is_flag=True, help="Show what would be restored, as a diff, and change nothing.")
 @click.option("--redo", is_flag=True, help="Do again what was undone last, or --turn N.")
 @click.option("--force", is_flag=True, help="Also where a file has been changed since.")
-@click.option("--yes", is_flag=True, help="Without being asked.")
+@click.option("--yes", is_flag=True, help="Without being asked; needed where nobody can be (else exit code 2).")
 @json_option
 def command(
     session_id: str,
@@ -66,7 +66,6 @@ def command(
         raise UsageError("--list only lists", "leave out the other options")
     if show and yes:
         raise UsageError("--show changes nothing", "leave out --yes, or leave out --show")
-    from kitbag.agent.session import PREFIX
     from kitbag.store.journal import Journal, journal_path
     from kitbag.store.redaction import Redactor
 
@@ -75,9 +74,7 @@ def command(
     if not os.path.lexists(path):  # to look is no reason to make one
         raise NotFoundError("there is no session yet, so there is nothing to undo", "start one: kitbag -p …")
     with Journal.open(path, Redactor.of_environment(os.environ)) as journal:
-        undoing = _Undoing(journal, places, session_id, chosen=bool(session_id))
-        if session_id and journal.last(PREFIX + session_id) is None:
-            raise NotFoundError(f"there is no session {session_id!r}", "`kitbag sessions list` shows them")
+        undoing = _Undoing(journal, places, session_id)
         if as_list:
             return undoing.list_turns(as_json)
         found, steps = undoing.choose(turn, redo)
@@ -95,7 +92,7 @@ class _Wishes:
 
 
 class _Undoing:
-    def __init__(self, journal: "Journal", places: Places, session_id: str, *, chosen: bool) -> None:
+    def __init__(self, journal: "Journal", places: Places, session_id: str) -> None:
         from kitbag.agent.changes import recover_command
         from kitbag.agent.sessions import newest_session
         from kitbag.agent.undo import read_turns
@@ -105,14 +102,23 @@ class _Undoing:
 
         self.journal = journal
         self.places = places
-        self.chosen = chosen
+        self.chosen = bool(session_id)
         self.session_id = session_id or newest_session(journal, places.cwd)
         self.kept: KeptFiles = KeptFiles(places.kitbag_home)
-        # As the session had it: only the person's own settings have a say.
-        self.workspace = workspace_of(places, load_settings(places.kitbag_home, ()))[0]
+        # As the session had it, wherever we are: of the settings, only the person's own have a say.
+        there = find_places(self._directory())
+        self.workspace = workspace_of(there, load_settings(places.kitbag_home, ()))[0]
         if recover_command(journal, self.session_id, self.workspace, self.kept):
             output.remark("a command was cut off with its session; what has changed since is counted as its")
         self.turns: list[Turn] = read_turns(journal, self.session_id, self.kept)
+
+    def _directory(self) -> str:
+        from kitbag.agent.session import PREFIX
+
+        first = next(iter(self.journal.read(PREFIX + self.session_id, page=1)), None)
+        if first is None:
+            raise NotFoundError(f"there is no session {self.session_id!r}", "`kitbag sessions list` shows them")
+        return (str(first.body.get("directory", "")) if first.kind == "session" else "") or self.places.cwd
 
     # Which turn
 

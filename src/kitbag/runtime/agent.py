@@ -41,6 +41,7 @@ from kitbag.permissions.decide import Permissions
 from kitbag.permissions.model import is_inside
 from kitbag.permissions.rule_files import Given
 from kitbag.runtime.ground import Ground, lay_ground
+from kitbag.runtime.later_delegation import LaterDelegation
 from kitbag.runtime.model_choice import Wishes, choose_model
 from kitbag.runtime.options import Options
 from kitbag.runtime.person_permissions import person_permissions
@@ -100,6 +101,8 @@ class Agent:
         given = options or Options()
         self.options = given._replace(model=model or given.model, directory=directory or given.directory)
         self.notices: list[Notice] = []
+        self.changes_of = ""
+        """The session that `kitbag undo` takes back for what this one changes; empty: this one."""
         self.definition: AgentFile | None = None
         self._given_provider = provider
         self._given_journal = journal
@@ -207,9 +210,13 @@ class Agent:
         """Other agents, where there are any."""
         if not self.ground.library.visible_agents():
             return None
-        from kitbag.runtime.delegation import Delegated
 
-        return Delegated(self.inherited, self.session.id)
+        def make() -> "Delegation":
+            from kitbag.runtime.delegation import Delegated
+
+            return Delegated(self.inherited, self.session.id)
+
+        return LaterDelegation(make, has_past=bool(self.options.resume))
 
     def _prepare_of(self, given: Given) -> Prepare:
         """How a skill's text is made ready; what that takes is imported with the first skill that is loaded."""
@@ -333,7 +340,9 @@ class Agent:
         self.skills.session_id = self.session.id
         self._path_skills = PathSkills(self.skills, self._result_texts)
         # What tools change is kept from here on, for `kitbag undo`.
-        self.changes = SessionChanges(self.session, self.ground.workspace, self.notices.append)
+        self.changes = SessionChanges(
+            self.session, self.ground.workspace, self.notices.append, record_in=self.changes_of
+        )
         self.context = self.context._replace(changes=self.changes)
         await self._drop_unusable()
         self._prompt = SystemPrompt(

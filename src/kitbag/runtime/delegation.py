@@ -4,19 +4,23 @@ Used by Agent and Subagent; satisfies tools/delegation. The board is where all o
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from kitbag.agent.session import new_id, resume
+from kitbag.agent.shielded import to_its_end
 from kitbag.errors import InvalidError, KitbagError
 from kitbag.library.agents import Agent as AgentFile
 from kitbag.permissions.decide import child_mode
 from kitbag.runtime.options import Options
+from kitbag.runtime.stopping import stop_task
 from kitbag.runtime.subagent import Inherited
-from kitbag.runtime.task_runner import GRACE, TaskRunner
+from kitbag.runtime.task_reports import report_of
+from kitbag.runtime.task_runner import TaskRunner
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import End, Task, Wish
-from kitbag.tasks.processes import end_processes
+from kitbag.tasks.owner import this_process
 from kitbag.tasks.signals import Signals
 from kitbag.tools.delegation import Delegation, Errand, Report, Stopped
 
@@ -33,7 +37,11 @@ class Shared:
     def __init__(self, board: Board, at_once: int = AT_ONCE) -> None:
         self.board = board
         self.signals = Signals(board)
-        self.slots = asyncio.Semaphore(at_once)
+        self._slots = [asyncio.Semaphore(at_once) for _ in range(DEEPEST + 1)]
+
+    def slot(self, task: Task) -> asyncio.Semaphore:
+        """So many at once at each depth: whoever waits for what it began does not keep that from beginning."""
+        return self._slots[min(task.depth, DEEPEST)]
 
 
 class Delegated:
@@ -92,6 +100,12 @@ class Delegated:
         wish = self._wish(errand, definition)
         if errand.resume:
             return await self._resume(errand, wish, background, progress)
+        if wish.pack:
+            from kitbag.runtime.packed_errand import packed
+
+            wish, warnings = await asyncio.to_thread(packed, wish, self._inherited(), definition)
+            for warning in warnings:
+                progress(warning)
         task = await self.board.create(
             new_id(),
             "agent",
@@ -102,8 +116,8 @@ class Delegated:
             background=background,
         )
         if background:
-            await self._hand_to_worker()
-            return self._report(task)
+            await self._hand_to_worker(task.id)
+            return self._report(self.board.find(task.id))
         return await self._in_front(task, wish, "", progress)
 
     def _wish(self, errand: Errand, definition: AgentFile) -> Wish:
@@ -122,7 +136,7 @@ class Delegated:
         )
 
     async def _resume(self, errand: Errand, wish: Wish, background: bool, progress: Callable[[str], None]) -> Report:
-        task = self.board.find(errand.resume)
+        task = self.board.find(errand.resume, self._is_ours)
         if task.kind != "agent":
             raise InvalidError(f"task {task.id} is a command, which can't be resumed", "run it again")
         if task.agent.lower() != wish.agent.lower():
@@ -131,20 +145,39 @@ class Delegated:
             raise InvalidError(f"task {task.id} is {task.status}", "wait for its end with TaskOutput, or stop it")
         wish = wish._replace(turns_before=resume(self.board.journal, task.session).totals.turns)
         if background:
-            await self.board.queue_again(task, wish)
-            await self._hand_to_worker()
+            if not await self.board.queue_again(task, wish):
+                raise InvalidError(f"task {task.id} was resumed by somebody else", "look at it with TaskOutput")
+            await self._hand_to_worker(task.id)
             return self._report(self.board.find(task.id))
         await self.board.ask_again(task, wish)
         return await self._in_front(task, wish, errand.prompt, progress)
 
     async def _in_front(self, task: Task, wish: Wish, request: str, progress: Callable[[str], None]) -> Report:
-        async with self.shared.slots:
-            if not await self.board.claim(task, again=bool(request)):
-                raise InvalidError(f"task {task.id} was begun by somebody else", "look at it with TaskOutput")
+        claimed = False
+        try:
+            async with self.shared.slot(task):
+                claimed = await self.board.claim(task, again=bool(request))
+                task = self.board.find(task.id)
+                if claimed:
+                    signals = self.shared.signals
+                    runner = TaskRunner(self.board, task, self._inherited(), signals, self._for_child, progress)
+                    await runner.run(wish, request)
+        except BaseException as error:
+            if claimed or not request:  # then it is ours, and stays open nowhere
+                await to_its_end(self._break_off(task, error))
+            raise
+        task = self.board.find(task.id)
+        if not claimed and not task.is_finished:
+            raise InvalidError(f"task {task.id} was begun by somebody else", "look at it with TaskOutput")
+        return self._report(task)
+
+    async def _break_off(self, task: Task, error: BaseException) -> None:
+        """The first end counts."""
+        with contextlib.suppress(KitbagError):
             task = self.board.find(task.id)
-            runner = TaskRunner(self.board, task, self._inherited(), self.shared.signals, self._for_child, progress)
-            await runner.run(wish, request)
-        return self._report(self.board.find(task.id))
+            if not task.is_finished and task.owner == this_process():
+                why = "" if isinstance(error, asyncio.CancelledError) else f"{type(error).__name__}: {error}"
+                await self.board.end(task.id, task.run, End("failed" if why else "cancelled", error=why))
 
     def _for_child(self, agent: "Agent", task: Task) -> Delegation | None:
         if task.depth >= DEEPEST:
@@ -154,19 +187,26 @@ class Delegated:
     async def start_command(self, command: str, description: str, directory: str, seconds: float) -> Report:
         raise InvalidError("background commands need a worker, and none is there", "run it in front")
 
-    async def _hand_to_worker(self) -> None:
+    async def _hand_to_worker(self, task_id: str) -> None:
+        """What keeps a worker from doing it is said with the task, which waits on the board."""
         from kitbag.runtime.worker_process import ensure_worker
 
-        await asyncio.to_thread(ensure_worker, self._inherited().ground.places.kitbag_home)
+        hosting = await asyncio.to_thread(ensure_worker, self._inherited().ground.places.kitbag_home)
+        if hosting.problem:
+            await self.board.warn(task_id, hosting.problem)
 
     # Looking
 
     async def report(self, task_id: str, seconds: float) -> Report:
-        task = self.board.find(task_id)
-        await self.board.bury()
-        if seconds > 0:
-            task = await self.board.until(lambda found: found.is_finished, task.id, seconds) or self.board.find(task.id)
+        from kitbag.runtime.worker_process import until_finished
+
+        task = self.board.find(task_id, self._is_ours)
+        await until_finished(self.board, self._inherited().ground.places.kitbag_home, task.id, seconds)
         return self._report(self.board.find(task.id))
+
+    def _is_ours(self, task: Task) -> bool:
+        """A model sees the tasks of its session and of its directory, not those of a person's other work."""
+        return task.root == self._root or task.directory == self._inherited().ground.places.cwd
 
     def _report(self, task: Task) -> Report:
         return report_of(self.board, task)
@@ -179,65 +219,29 @@ class Delegated:
         return await take_notifications(self.board, self._root, self._parent)
 
     def spent(self) -> tuple[int, float]:
-        reports = [self._report(task) for task in self.board.below(self._parent or self._root)]
-        return sum(report.tokens for report in reports), sum(report.cost or 0.0 for report in reports)
+        """By all others that count against the same limits: whoever began this one, and all that was begun."""
+        others = [task for task in self._family() if task.id != self._parent]
+        reports = [self._report(task) for task in others]
+        tokens, cost = sum(report.tokens for report in reports), sum(report.cost or 0.0 for report in reports)
+        if self._parent and self._root:
+            totals = resume(self.board.journal, self._root).totals
+            return tokens + totals.usage.shown_to_model + totals.usage.output, cost + totals.cost
+        return tokens, cost
+
+    def _family(self) -> list[Task]:
+        if self._root or not self._parent:
+            return self.board.below(self._root) if self._root else []
+        top = self.board.find(self._parent)
+        while top.parent:
+            top = self.board.find(top.parent)
+        return [top, *self.board.below(top.id)]
 
     def unfinished(self) -> list[Report]:
         begun = self.board.below(self._parent or self._root)
         return [self._report(task) for task in begun if task.background and not task.is_finished]
 
     async def stop(self, task_id: str) -> Stopped:
-        task = self.board.find(task_id)
-        if task.is_finished:
-            return Stopped(self._report(task), True, 0, await asyncio.to_thread(end_processes, task.id))
-        return await stop_task(self.board, task, "model")
-
-
-async def stop_task(board: Board, task: Task, by: str) -> Stopped:
-    """Asks it to stop, and those it began; after two seconds their end is written for them."""
-    below = [one for one in board.below(task.id) if not one.is_finished]
-    await board.want_stop([task, *below], by)
-    processes = 0
-    for one in [*below, task]:
-        if await board.until(lambda found: found.is_finished, one.id, GRACE + 0.5) is None:
-            text = report_of(board, board.find(one.id)).text
-            await board.end(one.id, board.find(one.id).run, End("cancelled", text))
-        processes += await asyncio.to_thread(end_processes, one.id)
-    return Stopped(report_of(board, board.find(task.id)), False, len(below), processes)
-
-
-def report_of(board: Board, task: Task) -> Report:
-    """What is known now: of a task that runs, from the records of its conversation."""
-    end = task.end or End(task.status)
-    turns, tokens, cost, text, activity = end.turns, end.tokens, end.cost, end.text, ""
-    if not task.is_finished and task.kind == "agent":
-        try:
-            session = resume(board.journal, task.session)
-        except KitbagError:
-            session = None  # it has not begun yet
-        if session is not None:
-            totals = session.totals
-            turns, tokens = totals.turns, totals.usage.shown_to_model + totals.usage.output
-            cost = None if totals.unpriced else totals.cost
-            replies = [message.text for message in session.messages() if message.role == "assistant" and message.text]
-            text = replies[-1] if replies else ""
-            activity = ", ".join(call.name for call in session.open_calls) or "asks the model"
-    return Report(
-        task.id,
-        task.agent or "Bash",
-        task.status,
-        task.is_finished,
-        text,
-        end.error,
-        task.description,
-        turns,
-        tokens,
-        cost,
-        end.seconds,
-        activity,
-        end.branch,
-        task.warnings,
-    )
+        return await stop_task(self.board, self.board.find(task_id, self._is_ours), "model")
 
 
 def options_for_worker(options: Options) -> dict[str, Any]:
@@ -251,6 +255,8 @@ def options_for_worker(options: Options) -> dict[str, Any]:
         "trust_workspace": options.trust_workspace,
         "extra": list(options.extra),
         "effort": options.effort,
+        "max_tokens": options.limits.tokens,
+        "max_cost": options.limits.cost,
     }
 
 

@@ -17,8 +17,8 @@ LONGEST: Final = 4_000
 
 async def take_notifications(board: Board, root: str, parent: str) -> str:
     """Of those that have ended and were not told yet; empty when there are none."""
-    begun = [task for task in board.of(root) if task.background and task.parent == parent]
-    ended = [task for task in begun if task.is_finished and not task.notified]
+    begun = board.begun_by(parent or root)
+    ended = [task for task in begun if task.background and task.is_finished and not task.notified]
     told = [task for task in ended if await board.mark_notified(task.id, task.run)]
     return "\n\n".join(_notification(task) for task in told)
 
@@ -29,9 +29,10 @@ def _notification(task: Task) -> str:
     shown = delimited(text[:LONGEST])
     lines = [f"Error: {one_line(delimited(error))}"] if error else []
     lines += [shown] if shown else []
-    if len(text) > LONGEST:
+    length = (end.length if end is not None else 0) or len(text)
+    if length > LONGEST:
         lines.append(
-            f'[Cut: {len(text) - LONGEST:,} more characters. TaskOutput(task_id="{task.id}", offset={LONGEST})]'
+            f'[Cut: {length - LONGEST:,} more characters. TaskOutput(task_id="{task.id}", offset={LONGEST})]'
         )
     name = html.escape(task.agent or "Bash")
     about = f' description="{html.escape(task.description)}"' if task.description else ""

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from kitbag.agent.loop import Limits
 from kitbag.errors import InvalidError
 from kitbag.events import Notice
 from kitbag.library.modes import Mode
@@ -68,4 +69,5 @@ def read_options(given: Mapping[str, Any]) -> Options:
         trust_workspace=bool(given.get("trust_workspace")),
         extra=tuple(given.get("extra", ())),
         effort=str(given.get("effort", "")),
+        limits=Limits(tokens=int(given.get("max_tokens", 0)), cost=float(given.get("max_cost", 0.0))),
     )

@@ -4,11 +4,12 @@ Used by task_runner, in front and in the worker. All it needs comes in Inherited
 but the agent's own body and the skills it begins with.
 """
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
 
 from kitbag.agent.ask_model import Emit, Patience
 from kitbag.agent.execute import Executor
+from kitbag.agent.loop import CUT_OFF
 from kitbag.agent.session import PREFIX, Session, resume
 from kitbag.errors import InvalidError
 from kitbag.library.agents import Agent as AgentFile
@@ -25,8 +26,9 @@ from kitbag.runtime.model_choice import Wishes, choose_model
 from kitbag.runtime.options import Options
 from kitbag.runtime.requests import Requests
 from kitbag.store.journal import Journal
-from kitbag.tasks.model import Wish
+from kitbag.tasks.model import FINISHED, End, Wish
 from kitbag.text.hidden import reveal_hidden
+from kitbag.tools.base import Context, Outcome, Tool, failure
 from kitbag.tools.toolset import Toolset
 
 MOST_TURNS: Final = 50
@@ -76,6 +78,8 @@ class Subagent(Agent):
         self.definition = definition._replace(skills=tuple(dict.fromkeys((*definition.skills, *wish.skills))))
         self._task = reveal_hidden(wish.prompt)
         self._goes_on = False
+        self.may_go_on: Callable[[], bool] = lambda: True
+        """Asked before each effect, when its intent is written."""
 
     async def _open(self) -> None:
         inherited, definition = self._inherited, self.definition
@@ -91,7 +95,7 @@ class Subagent(Agent):
         options = self.options
         given = Given(mode, options.only_tools, options.ask, options.no_tools)
         self.skills = self._make_skills(given)
-        tools = [tool for tool in self._tools() if tool.name not in FOR_PEOPLE]
+        tools = [self._fenced(tool) for tool in self._tools() if tool.name not in FOR_PEOPLE]
         self.toolset = Toolset(tools, self.permissions)
         if not self.toolset.names():
             problem = f"the agent {definition.full_name} has no tool that there is"
@@ -118,7 +122,7 @@ class Subagent(Agent):
 
     async def _take(self, request: str, images: Sequence[Image], emit: Emit, executor: Executor) -> None:
         """At first the task stands in the prompt; later on what is said is a message. Without one, it goes on."""
-        if not self._goes_on:
+        if not self.session.messages():
             await self.session.add_user((Text(BEGIN),))
             return
         open_calls = self.session.open_calls
@@ -128,6 +132,19 @@ class Subagent(Agent):
             # Those that never began may run now; of the others nobody knows, and they are not repeated.
             await executor.run([call for call in open_calls if call.id not in self.session.began])
 
+    def _fenced(self, tool: Tool[Any]) -> Tool[Any]:
+        """A task that was ended by somebody else does nothing more, however late its process hears of it: of intent and
+        end, one was written first."""
+        if tool.reads_only:
+            return tool
+
+        async def work(arguments: Any, context: Context) -> Outcome:
+            if not self.may_go_on():
+                return failure("it was not done: the task has been stopped")
+            return await tool.work(arguments, context)
+
+        return tool._replace(work=work)
+
     def _asked_by(self) -> str:
         return asked_by(self.options.agent, self.task_id)
 
@@ -135,6 +152,23 @@ class Subagent(Agent):
         """Steps with effects that have begun and of which no result is known."""
         calls = self.session.open_calls
         return [f"{call.name}" for call in calls if call.id in self.session.began]
+
+    def end_before(self) -> End | None:
+        """How the conversation ended, where it had when its process did: then nothing is asked again."""
+        session, lines = self.session, self.session.lines()
+        last = self.journal.last(session.stream)
+        message = lines[-1][1] if lines else None
+        totals = session.totals
+        tokens = totals.usage.shown_to_model + totals.usage.output
+        cost = None if totals.unpriced else totals.cost
+        text = next((one.text for _, one in reversed(lines) if one.role == "assistant" and one.text), "")
+        if last is not None and last.kind == "ended" and last.body["status"] in FINISHED:
+            return End(last.body["status"], text, str(last.body["error"]), totals.turns, tokens, cost)
+        if message is None or message.role != "assistant" or message.calls:
+            return None
+        if message.text.endswith(CUT_OFF):
+            return End("interrupted", text, "its process ended while it answered", totals.turns, tokens, cost)
+        return End("completed" if message.text.strip() else "empty", text, "", totals.turns, tokens, cost)
 
 
 def asked_by(agent: str, task_id: str) -> str:

@@ -6,10 +6,9 @@ Used by delegation and the worker. The end is in the journal before anybody is t
 
 import asyncio
 import contextlib
-import re
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 from kitbag.agent.run import Run
 from kitbag.agent.session import PREFIX
@@ -17,7 +16,9 @@ from kitbag.agent.shielded import to_its_end
 from kitbag.errors import KitbagError
 from kitbag.events import Event, Notice, RunEnded, ToolFinished, ToolProgress, ToolStarted, TurnEnded
 from kitbag.runtime.agent import Agent
+from kitbag.runtime.lacking import lacking
 from kitbag.runtime.subagent import Inherited, Subagent
+from kitbag.runtime.task_reports import sessions_of, spent_before
 from kitbag.runtime.worktree import Worktree, in_worktree, keep_changes, make_worktree
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import End, Task, TaskStatus, Wish
@@ -30,7 +31,6 @@ MOST_ANEW: Final = 2
 """How often an agent is started anew because it lacked something."""
 GRACE: Final = 2.0
 """Seconds between asking a task to stop and ending its processes."""
-_NEEDS_SKILL = re.compile(r"need skill:\s*`?([^\s`]+)`?\s*", re.IGNORECASE)
 
 Progress = Callable[[str], None]
 
@@ -134,8 +134,8 @@ class TaskRunner:
     # The agent
 
     async def _work(self, wish: Wish, request: str, recovered: bool) -> End:
-        session, spent = self.task.session, End("completed")
-        for attempt in range(MOST_ANEW + 1):
+        session, spent = self.task.session, spent_before(self.board.journal, self.task)
+        for attempt in range(len(sessions_of(self.task)) - 1, MOST_ANEW + 1):
             end, wish_more = await self._agent(wish, session, request, recovered)
             end = end._replace(
                 turns=end.turns + spent.turns,
@@ -159,25 +159,44 @@ class TaskRunner:
             inherited = in_worktree(inherited, worktree)
         agent = Subagent(inherited, definition, wish, self.task.id, session)
         agent.delegation = self._delegation_of(agent, self.task)
+        agent.may_go_on = self._may_go_on
+        if worktree is None:
+            agent.changes_of = self.task.root
         async with agent:
             doubtful = agent.doubtful_calls() if recovered and goes_on else []
             if doubtful:
                 problem = f"interrupted (unknown outcome): {', '.join(doubtful)} had begun when its process ended"
                 return _interrupted(agent, f"{problem}; it is not repeated unless you resume the task"), None
-            async with agent.run(request) as run:
-                self._run = run
-                async for event in run:
-                    self._hear(event)
-            self._run = None
-            end = _end_of(run.ended, agent)
+            end = agent.end_before() if recovered and goes_on and not request else None
+            if end is None:
+                async with agent.run(request) as run:
+                    self._run = run
+                    async for event in run:
+                        self._hear(event)
+                self._run = None
+                end = _end_of(run.ended, agent)
             if worktree is not None:
                 about = self.task.description or f"Work of {self.task.agent}"
                 end = end._replace(branch=await asyncio.to_thread(keep_changes, worktree, about))
-            return end, self._lacking(end, wish, agent)
+            wanted = lacking(end, wish, agent)
+            if wish.contract and wanted is None and end.status == "completed":
+                await self._hold_to(wish.contract, end.text)
+            return end, wanted
+
+    async def _hold_to(self, contract: Mapping[str, Any], answer: str) -> None:
+        from kitbag.runtime.packed_errand import breaches
+
+        for problem in await asyncio.to_thread(breaches, contract, answer, self.inherited.ground.workspace.root):
+            await self.board.warn(self.task.id, f"not as required: {problem}")
 
     def _worktree(self) -> Worktree:
         ground = self.inherited.ground
         return make_worktree(ground.workspace.root, ground.places.kitbag_home, self.task.id)
+
+    def _may_go_on(self) -> bool:
+        """Whether this is still what counts as the task: nobody has ended it, or wants that."""
+        task = self.board.find(self.task.id)
+        return task.run == self.task.run and not task.is_finished and not task.stop_wanted
 
     def _hear(self, event: Event) -> None:
         match event:
@@ -198,21 +217,6 @@ class TaskRunner:
                 self._text = text
             case _:
                 self._watchdog.touch()
-
-    def _lacking(self, end: End, wish: Wish, agent: Subagent) -> Wish | None:
-        """What it would be started anew with; None when it lacks nothing that it could be given."""
-        if end.status not in ("completed", "failed"):
-            return None
-        last = (end.text.strip().splitlines() or [""])[-1].strip()
-        needs = _NEEDS_SKILL.fullmatch(last)
-        if needs is not None:
-            try:
-                skill = agent.skills.find(needs[1])
-            except KitbagError:
-                return None
-            known = agent.definition.skills if agent.definition is not None else ()
-            return None if skill.full_name in known else wish._replace(skills=(*wish.skills, skill.full_name))
-        return None
 
 
 def _end_of(ended: RunEnded, agent: Subagent) -> End:

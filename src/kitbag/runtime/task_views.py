@@ -6,7 +6,7 @@ Used by the commands, and by whatever shows a board. The sums close: a whole is 
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from kitbag.runtime.delegation import report_of
+from kitbag.runtime.task_reports import report_of
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import Task
 from kitbag.tools.delegation import Report

@@ -4,6 +4,7 @@ Used by whoever puts background work on the board, or finds some that nobody doe
 is started and handed to it, so of many who come at once one starts one. Its file says who has it.
 """
 
+import asyncio
 import contextlib
 import fcntl
 import json
@@ -34,6 +35,7 @@ _WAITS: Final = "KITBAG_WORKER_WAITS"
 _NOT_PASSED_ON: Final = (MARK, "CLAUDE_SESSION_ID", _GIVEN, _WAITS)
 """A worker belongs to no task, also when a task's command was what started it."""
 _EARLY = 10.0
+_LOOK_SECONDS = 2.0
 _ENDING_SECONDS = 2.0
 _children: "list[tuple[subprocess.Popen[bytes], float]]" = []
 
@@ -68,9 +70,21 @@ def ensure_worker(kitbag_home: str) -> Hosting:
         return Hosting(False, f"no worker could be started ({reason}); it waits until one is: `kitbag worker`")
 
 
-def look_after(board: Board, kitbag_home: str) -> Hosting:
-    """Starts a worker where there is background work that nobody does: it waits, or its process is gone."""
-    return ensure_worker(kitbag_home) if board.orphans() else Hosting(False)
+async def look_after(board: Board, kitbag_home: str) -> Hosting:
+    """Ends what ran in front in a process that is gone, and starts a worker where there is background work that nobody
+    does. For whoever looks at tasks, so that none looks alive that is not."""
+    await board.bury()
+    return await asyncio.to_thread(ensure_worker, kitbag_home) if board.orphans() else Hosting(False)
+
+
+async def until_finished(board: Board, kitbag_home: str, task_id: str, seconds: float) -> None:
+    """At most so long; meanwhile sees to it that somebody does the task, whoever ends on the way."""
+    deadline = time.monotonic() + seconds
+    while True:
+        await look_after(board, kitbag_home)
+        left = deadline - time.monotonic()
+        if left <= 0 or await board.until(lambda task: task.is_finished, task_id, min(left, _LOOK_SECONDS)):
+            return
 
 
 def at_work(kitbag_home: str) -> AtWork | None:

@@ -21,6 +21,8 @@ FOLDER: Final = "state/kept"
 MOST_BYTES: Final = 1 << 30
 MOST_DAYS: Final = 30
 _DAY = 86_400.0
+_MOST_ONE_BY_ONE = 100
+"""With more, it is quicker to have the system write all that waits."""
 _LOCK = f"{FOLDER}/.lock"
 _PRUNED = f"{FOLDER}/.pruned"
 _NAME = re.compile("[0-9a-f]{64}")
@@ -154,12 +156,12 @@ class Putting:
     def __init__(self, place: str, inside: int) -> None:
         self._place = place
         self._inside = inside
+        self._new_shelves: set[str] = set()
 
     def put(self, data: bytes) -> str:
         digest = digest_of(data)
         try:
-            if not self._is_there(digest, len(data)):
-                self._write(digest, data)
+            self._write_if_new(digest, data)
         except OSError as error:
             raise cannot("written", f"{self._place}/{_place(digest)}", error) from error
         return digest
@@ -167,45 +169,57 @@ class Putting:
     def make_durable(self, digests: Iterable[str]) -> None:
         """What is not there is passed over."""
         shelves: set[str] = set()
+        wanted = set(digests)
         try:
-            for digest in digests:
+            if len(wanted) > _MOST_ONE_BY_ONE:
+                return os.sync()
+            for digest in wanted:
                 if _NAME.fullmatch(digest) and self._sync(_place(digest)):
                     shelves.add(digest[:2])
-            for shelf in (*shelves, "."):
+            for shelf in (*shelves, *(["."] if shelves & self._new_shelves else [])):
                 self._sync(shelf)
         except OSError as error:
             raise cannot("written", self._place, error) from error
+        return None
 
-    def _is_there(self, digest: str, size: int) -> bool:
-        """One that a failure of power cut short is written again. A use counts against its age."""
+    def _write_if_new(self, digest: str, data: bytes) -> None:
+        """Under its name at once: one that was cut short is known by its size here, and by its digest in `get`."""
+        place = _place(digest)
         try:
-            found = os.stat(_place(digest), dir_fd=self._inside, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        if found.st_size != size or not stat.S_ISREG(found.st_mode):
-            return False
-        if time.time() - found.st_mtime > _DAY / 2:
-            os.utime(_place(digest), dir_fd=self._inside, follow_symlinks=False)
-        return True
-
-    def _write(self, digest: str, data: bytes) -> None:
-        temporary = f"{digest[:2]}/.{secrets.token_hex(8)}"
-        try:
-            descriptor = os.open(temporary, _NEW, 0o600, dir_fd=self._inside)
+            self._write(place, data)
         except FileNotFoundError:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(digest[:2], 0o700, dir_fd=self._inside)
-            descriptor = os.open(temporary, _NEW, 0o600, dir_fd=self._inside)
+            self._new_shelves.add(digest[:2])
+            self._write(place, data)
+        except FileExistsError:
+            if self._is_whole(place, len(data)):
+                return
+            temporary = f"{digest[:2]}/.{secrets.token_hex(8)}"
+            self._write(temporary, data)
+            os.rename(temporary, place, src_dir_fd=self._inside, dst_dir_fd=self._inside)
+
+    def _is_whole(self, place: str, size: int) -> bool:
+        """A use counts against its age."""
+        found = os.stat(place, dir_fd=self._inside, follow_symlinks=False)
+        if found.st_size != size or not stat.S_ISREG(found.st_mode):
+            return False
+        if time.time() - found.st_mtime > _DAY / 2:
+            os.utime(place, dir_fd=self._inside, follow_symlinks=False)
+        return True
+
+    def _write(self, place: str, data: bytes) -> None:
+        descriptor = os.open(place, _NEW, 0o600, dir_fd=self._inside)
         try:
-            with open(descriptor, "wb", buffering=0) as file:
-                left = memoryview(data)
-                while left:
-                    left = left[file.write(left) or 0 :]
-            os.rename(temporary, _place(digest), src_dir_fd=self._inside, dst_dir_fd=self._inside)
+            left = memoryview(data)
+            while left:
+                left = left[os.write(descriptor, left) :]
         except BaseException:
             with contextlib.suppress(OSError):
-                os.unlink(temporary, dir_fd=self._inside)
+                os.unlink(place, dir_fd=self._inside)
             raise
+        finally:
+            os.close(descriptor)
 
     def _sync(self, path: str) -> bool:
         try:

@@ -110,12 +110,20 @@ class Board:
         fix = f"did you mean {' or '.join(close)}?" if close else "`kitbag tasks list` shows those there are"
         raise NotFoundError(f"there is no task {name[:80]!r}", fix)
 
+    def begun_by(self, parent: str) -> list[Task]:
+        """By a task or a session itself, without those that these began."""
+        self.refresh()
+        return [self._tasks[child] for child in self._children.get(parent, ())]
+
     def below(self, task_id: str) -> list[Task]:
         """The tasks that it began, theirs too."""
         self.refresh()
         found: list[Task] = []
-        for child in self._children.get(task_id, ()):
-            found += [self._tasks[child], *self.below(child)]
+        left = list(reversed(self._children.get(task_id, ())))
+        while left:
+            child = left.pop()
+            found.append(self._tasks[child])
+            left += reversed(self._children.get(child, ()))
         return found
 
     def wish(self, task_id: str) -> Wish:
@@ -195,6 +203,7 @@ class Board:
             "background": background,
             "directory": wish.directory,
             "version": this_version(),
+            "owner": [] if background else list(this_process()),
         }
         await self.journal.write_all([_wish_entry(task_id, wish), Entry(STREAM, "created", body)])
         point("task-created")
@@ -292,9 +301,10 @@ class Board:
 
 
 def _lost_its_owner(task: Task) -> bool:
-    return task.status != "queued" and task.owner is not None and not task.owner.is_alive()
+    return task.owner is not None and not task.owner.is_alive()
 
 
 def _wish_entry(task_id: str, wish: Wish) -> Entry:
-    body = {**wish._asdict(), "skills": list(wish.skills), "options": dict(wish.options)}
+    maps = {"options": dict(wish.options), "contract": dict(wish.contract)}
+    body = {**wish._asdict(), "skills": list(wish.skills), **maps}
     return Entry(WISHES + task_id, "wish", body)

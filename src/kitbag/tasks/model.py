@@ -46,6 +46,8 @@ class Wish(NamedTuple):
     """To be there from the start, besides the agent's own."""
     pack: str = ""
     """The id of a task whose packed context is to be the agent's."""
+    contract: Mapping[str, Any] = {}
+    """What the answer to a packed task must be."""
     command: str = ""
     """Of a background command: what the shell runs; `agent` is empty then."""
     seconds: float = 0.0
@@ -85,6 +87,7 @@ class Task(NamedTuple):
     created: str
     status: TaskStatus = "queued"
     owner: Owner | None = None
+    """Who does it; of one in front that waits for its turn, who will. None: whoever claims it."""
     run: int = 0
     """How often it has begun."""
     recoveries: int = 0
@@ -153,7 +156,8 @@ def _created(tasks: Mapping[str, Task], body: Mapping[str, Any], at: str) -> Tas
     parent = tasks.get(str(body["parent"]))
     stopped = parent is not None and (parent.stop_wanted or parent.status == "cancelled")
     version = str(body.get("version", ""))
-    return Task(created=at, session=str(body["id"]), stop_wanted=stopped, version=version, **known)
+    owner = Owner(*body["owner"]) if body.get("owner") else None
+    return Task(created=at, session=str(body["id"]), stop_wanted=stopped, version=version, owner=owner, **known)
 
 
 def _changed(task: Task, kind: str, body: Mapping[str, Any], at: str) -> Task:

@@ -44,8 +44,8 @@ class Signals:
     async def _follow(self) -> None:
         while True:
             try:
-                # First all of them: what came before we look is seen by nobody else.
-                self._tell(self._board.all())
+                # First all that are waited for: what came before we look is seen by nobody else.
+                self._tell([self._board.find(task_id) for task_id in list(self._waiting)])
                 async for changed in self._board.follow():
                     self._tell(changed)
             except StoreError:  # busy or full, say: whoever writes is told of it

@@ -28,7 +28,7 @@ class Option(Arguments, frozen=True):
 class Asked(Arguments, frozen=True):
     question: Annotated[str, Meta(min_length=1, max_length=2_000, pattern=r"\S")]
     header: Annotated[str, Meta(max_length=60, description="What it is about, in a word.")] = ""
-    options: Annotated[list[Option], Meta(max_length=MOST_OPTIONS)] = []
+    options: Annotated[tuple[Option, ...], Meta(max_length=MOST_OPTIONS)] = ()
     multiSelect: Annotated[bool, Meta(description="Several may be chosen.")] = False  # noqa: N815 - its name
 
 

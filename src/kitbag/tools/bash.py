@@ -178,7 +178,8 @@ def _outcome(wanted: Wanted, done: _Done, context: Context) -> Outcome:
     remarks = [*output.remarks, *([f"[{exit_code(ran.status)}: {says}.]"] if says else []), *about_directory]
     if not failed and leaves_work_behind(wanted.text):
         remarks.append("[What it left running was ended with it. Use run_in_background for what is to go on.]")
-    remarks += [f"[{visible(note)}]" for note in ran.notes]
+    notes = [visible(note) for note in ran.notes]
+    remarks += [f"[{note}]" for note in notes]
     if failed or _HELD.search(printed):
         remarks += _advice(ran, wanted)
     body = printed if printed.strip() else NOTHING_PRINTED if not failed else ""
@@ -186,10 +187,10 @@ def _outcome(wanted: Wanted, done: _Done, context: Context) -> Outcome:
     count = number_of(output.lines, "line") if output.lines else "no output"
     summary = [f"exit {_code(ran)}" if not ran.stopped else ended.rstrip("."), *([says] if says else []), count]
     summary += [f"now in {shown(moved, context)}"] if moved else []
-    details = "\n".join(part for part in (printed, *(f"[{note}]" for note in ran.notes)) if part)
+    details = "\n".join(part for part in (printed, *(f"[{note}]" for note in notes)) if part)
     return Outcome(
         (Text(text),),
-        ", ".join([*summary, *ran.notes]),
+        ", ".join([*summary, *notes]),
         is_error=failed,
         cut=output.cut,
         details=details,

@@ -29,6 +29,10 @@ class Diff(NamedTuple):
     removed: int
     cut: str = ""
     """What of the diff is not in the text, in words."""
+    start: int = 0
+    """Where the lines begin that it speaks of, in both texts."""
+    lines_before: int = 0
+    """How many lines there are before that."""
 
 
 class _Block(NamedTuple):
@@ -56,7 +60,7 @@ def diff(before: str | None, after: str, path: str) -> Diff:
     for group in _groups(blocks):
         _add_group(rows, group, lines, new_lines, first)
     text = "\n".join([*rows.rows, f"[{rows.cut}]"] if rows.cut else rows.rows)
-    return Diff(text, added, removed, rows.cut) if blocks else Diff("", 0, 0)
+    return Diff(text, added, removed, rows.cut, start, first) if blocks else Diff("", 0, 0)
 
 
 def _window(old: str, new: str) -> tuple[int, int, int]:

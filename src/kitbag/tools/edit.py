@@ -12,7 +12,7 @@ from msgspec import Meta
 from kitbag.text.hidden import reveal_hidden
 from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer, description, failure
 from kitbag.tools.changing import Change, Target, change, find_target, unseen_problem
-from kitbag.tools.diffs import diff
+from kitbag.tools.diffs import Diff, diff
 from kitbag.tools.file_text import NAMES, FileText, file_text
 from kitbag.tools.places import may_read, missing, number_of
 from kitbag.tools.read import amount
@@ -109,17 +109,18 @@ def _told(target: Target, context: Context, found: FileText, replaced: Replaced)
     if replaced.times > 1:
         text = f"Replaced {replaced.times:,} places in {target.path}"
     seen = may_read(context, target.place.facts.resolved, target.place)
-    text += f". Now it reads:\n{_rows(replaced)}" if seen else "."
+    text += f". Now it reads:\n{_rows(replaced, changes)}" if seen else "."
     summary = f"{target.path} +{changes.added} -{changes.removed}"
     return answer(text, summary, changes.cut)._replace(details=changes.text)
 
 
-def _rows(replaced: Replaced) -> str:
+def _rows(replaced: Replaced, changes: Diff) -> str:
     """The lines of the change as Read shows them: a single one with lines around it, of several the first line."""
     if replaced.times == 1:
-        rows = _numbered(replaced.text, *replaced.places[0], AROUND)
+        rows = _numbered(replaced.text, *replaced.places[0], AROUND, changes)
     else:
-        rows = list(dict.fromkeys(_numbered(replaced.text, start, start, 0)[0] for start, _ in replaced.places))
+        starts = (start for start, _ in replaced.places)
+        rows = list(dict.fromkeys(_numbered(replaced.text, start, start, 0, changes)[0] for start in starts))
     if len(rows) > MOST_ROWS:
         half = MOST_ROWS // 2
         rows = [*rows[:half], f"[{len(rows) - 2 * half:,} more lines]", *rows[-half:]]
@@ -128,7 +129,7 @@ def _rows(replaced: Replaced) -> str:
     return "\n".join(rows)
 
 
-def _numbered(text: str, start: int, end: int, around: int) -> list[str]:
+def _numbered(text: str, start: int, end: int, around: int, changes: Diff) -> list[str]:
     """The lines from one place to another, and so many around them."""
     if start < end and text[end - 1] == "\n":  # the line that follows is not changed
         end -= 1
@@ -140,7 +141,8 @@ def _numbered(text: str, start: int, end: int, around: int) -> list[str]:
     lines = text[start : end if end >= 0 else len(text)].split("\n")
     if not lines[-1] and end < 0 and len(lines) > 1:  # the end of the last line begins no other
         lines.pop()
-    first = text.count("\n", 0, start) + 1
+    # Counted from a place near by, because counting from the beginning of a large file takes its time.
+    first = changes.lines_before + text.count("\n", changes.start, start) - text.count("\n", start, changes.start) + 1
     return [f"{number:6d}\t{_cut(line.removesuffix(chr(13)))}" for number, line in enumerate(lines, first)]
 
 

@@ -1,7 +1,7 @@
 """Which files Grep's `glob` and `type` mean, by their paths.
 
-Used by grep and by search_process, so that both engines search the same files, and by listing. Imports nothing of Kitbag
-but globs.
+Used by grep and by search_process, so that both engines search the same files, and by listing. Imports nothing of
+Kitbag but globs.
 """
 
 import re

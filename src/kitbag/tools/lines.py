@@ -115,4 +115,4 @@ def decoded(data: bytes, cut: bool = False) -> str:
 
 
 def _characters(data: bytes) -> int:
-    return len(data.translate(None, _CONTINUING)) if data else 0
+    return len(data) if data.isascii() else len(data.translate(None, _CONTINUING))

@@ -109,7 +109,7 @@ def _read(descriptor: int, packages: str, ranges: Ranges, stop: threading.Event)
         try:
             said.append(msgspec.json.decode(line, type=_Said))
         except (msgspec.DecodeError, UnicodeDecodeError):
-            break  # it was made to say something else
+            return [_Said(problem="damaged")], ended  # it was made to say something else
     return said, ended
 
 

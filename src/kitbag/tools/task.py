@@ -65,6 +65,7 @@ async def _start(arguments: TaskArguments, context: Context) -> Outcome:
             f'You will be told when it ends. Look at it with TaskOutput(task_id="{report.id}", block=false), stop it'
             f' with TaskStop(task_id="{report.id}").'
         )
+        text += "".join(f"\nWarning: {one_line(warning)}" for warning in report.warnings)
         return answer(text, f"{report.name} started in the background, task {report.id}")
     return _told(report, 0)
 

@@ -82,9 +82,9 @@ def _parts(text: str) -> list[tuple[int, int]]:
     for border in [*borders, len(text)]:
         while border - start > _LONGEST_PART:
             half, most = start + _LONGEST_PART // 2, start + _LONGEST_PART
-            end = text.rfind("\n\n", half, most)
-            end = end if end >= 0 else text.rfind("\n", half, most)
-            end = end + 1 if end >= 0 else most
+            end = max(text.rfind("\n\n", half, most) + 2, half)
+            end = end if end > half else max(text.rfind("\n", half, most) + 1, half)
+            end = end if end > half else most
             parts.append((start, end))
             start = end
         if border > start:

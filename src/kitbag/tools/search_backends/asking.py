@@ -88,6 +88,8 @@ _OTHER: Final = "or have the user choose another with the setting `search.backen
 
 def rows(answer: Fetched, asked: Asked, *keys: str) -> list[dict[str, Any]]:
     """The list of objects at a place in JSON; what is not an object is left out."""
+    if answer.cut:
+        raise SearchError(f"The answer of {asked.title} {answer.cut}", f"Try again, {_OTHER}")
     try:
         value: Any = msgspec.json.decode(answer.body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):

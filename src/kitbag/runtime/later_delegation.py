@@ -1,0 +1,50 @@
+"""Delegation that is made when it is first needed: most runs start no agent, and what it takes is much to import.
+
+Used by Agent for the one that a person talks to; passes everything on to delegation.
+"""
+
+from collections.abc import Callable
+
+from kitbag.tools.delegation import Delegation, Errand, Report, Stopped
+
+
+class LaterDelegation:
+    def __init__(self, make: Callable[[], Delegation], *, has_past: bool) -> None:
+        """`has_past`: work may be on the board that was begun before, by an earlier beginning of the same session."""
+        self._make = make
+        self._has_past = has_past
+        self._made: Delegation | None = None
+
+    @property
+    def _inner(self) -> Delegation:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    @property
+    def _has_begun(self) -> bool:
+        return self._made is not None or self._has_past
+
+    def facts(self, agent: str, resume: str) -> tuple[tuple[str, str], ...]:
+        return self._inner.facts(agent, resume)
+
+    async def start(self, errand: Errand, progress: Callable[[str], None]) -> Report:
+        return await self._inner.start(errand, progress)
+
+    async def start_command(self, command: str, description: str, directory: str, seconds: float) -> Report:
+        return await self._inner.start_command(command, description, directory, seconds)
+
+    async def report(self, task_id: str, seconds: float) -> Report:
+        return await self._inner.report(task_id, seconds)
+
+    async def stop(self, task_id: str) -> Stopped:
+        return await self._inner.stop(task_id)
+
+    async def news(self) -> str:
+        return await self._inner.news() if self._has_begun else ""
+
+    def spent(self) -> tuple[int, float]:
+        return self._inner.spent() if self._has_begun else (0, 0.0)
+
+    def unfinished(self) -> list[Report]:
+        return self._inner.unfinished() if self._has_begun else []

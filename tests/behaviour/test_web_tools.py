@@ -1,0 +1,111 @@
+"""SECURITY.md D44 and D45 through the loop: a hostile model, the rules of a person, a real server as the tripwire."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from behaviour.acting import MODES
+from conftest import World
+from kitbag.messages import Text, ToolResult
+from kitbag.testing import Step
+from net.servers import Answer, Server, redirect, reply
+from runtime.test_agent import House
+
+PAGE = reply(b"<p>The page.", "200 OK", "Content-Type: text/html")
+
+
+@pytest.fixture
+def house(world: World, monkeypatch: pytest.MonkeyPatch) -> House:
+    for name in (
+        "ANTHROPIC_API_KEY",
+        "OPENAI_API_KEY",
+        "KITBAG_MODEL",
+        "KITBAG_HOME",
+        "BRAVE_API_KEY",
+        "TAVILY_API_KEY",
+    ):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(world.home))
+    return House(world)
+
+
+@pytest.fixture
+def servers() -> Iterator[list[Server]]:
+    made: list[Server] = []
+    yield made
+    for server in made:
+        server.close()
+
+
+def start(servers: list[Server], answer: Answer | bytes = PAGE) -> Server:
+    servers.append(Server(answer, None, "127.0.0.1", b""))
+    return servers[-1]
+
+
+def allow(house: House, *rules: str, opened: tuple[str, ...] = (), more: str = "") -> None:
+    """The person's own settings."""
+    lines = [f"fetch.private = {json.dumps(list(opened))}", f"permissions.allow = {json.dumps(list(rules))}", more]
+    house.world.write("~/.kitbag/settings.toml", "\n".join(lines))
+
+
+def told(house: House, tool: str, mode: str = "", **arguments: Any) -> str:
+    """What the model gets for a call."""
+    call = Step(calls=(("c1", tool, json.dumps(arguments)),))
+    house.ask("Go", steps=[call, "Done."], mode=mode)
+    parts = [part for message in house.requests[-1].messages for part in message.parts]
+    (result,) = [part for part in parts if isinstance(part, ToolResult)]
+    return "".join(part.text for part in result.content if isinstance(part, Text))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_D44_a_rule_for_a_host_inside_does_not_open_it(house: House, servers: list[Server], mode: str) -> None:
+    server = start(servers)
+    allow(house, "WebFetch")
+    assert "is not fetched from" in told(house, "WebFetch", mode, url=f"http://127.0.0.1:{server.port}/")
+    assert server.heads == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_D45_a_page_is_fetched_only_under_a_rule_for_its_host(house: House, servers: list[Server], mode: str) -> None:
+    server = start(servers)
+    opened = (f"127.0.0.1:{server.port}", f"localhost:{server.port}")
+    allow(house, "WebFetch(domain:127.0.0.1)", opened=opened)
+    assert "WebFetch is not allowed" in told(house, "WebFetch", mode, url=f"http://localhost:{server.port}/")
+    assert server.heads == []
+    assert "The page." in told(house, "WebFetch", mode, url=f"http://127.0.0.1:{server.port}/")
+
+
+def test_D45_a_redirect_to_a_host_without_a_rule_is_told_and_not_followed(house: House, servers: list[Server]) -> None:
+    other = start(servers)
+    server = start(servers, redirect(f"http://localhost:{other.port}/x"))
+    allow(house, "WebFetch(domain:127.0.0.1)", opened=(f"127.0.0.1:{server.port}", f"localhost:{other.port}"))
+    found = told(house, "WebFetch", url=f"http://127.0.0.1:{server.port}/")
+    assert f"http://localhost:{other.port}/x" in found
+    assert "The page." not in found
+    assert other.heads == []
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_D45_a_search_needs_a_rule_too(house: House, servers: list[Server], mode: str) -> None:
+    server = start(servers, reply(b'{"results": [{"url": "https://a.example/", "title": "Found"}]}'))
+    more = f'search.url = "http://127.0.0.1:{server.port}"'
+    allow(house, more=more)
+    assert "WebSearch is not allowed" in told(house, "WebSearch", mode, query="zebra")
+    assert server.heads == []
+    allow(house, "WebSearch", more=more)
+    assert "1. Found\n" in told(house, "WebSearch", mode, query="zebra")
+
+
+def test_D45_an_agent_that_explores_uses_the_web_under_the_same_rules(house: House, servers: list[Server]) -> None:
+    server = start(servers)
+    url = f"http://127.0.0.1:{server.port}/"
+    opened = (f"127.0.0.1:{server.port}",)
+    allow(house, opened=opened)
+    call = Step(calls=(("c1", "WebFetch", json.dumps({"url": url})),))
+    house.ask("Go", steps=[call, "Done."], agent="Explore")
+    assert server.heads == []
+    allow(house, "WebFetch(domain:127.0.0.1)", opened=opened)
+    house.ask("Go", steps=[call, "Done."], agent="Explore")
+    assert len(server.heads) == 1

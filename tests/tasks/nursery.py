@@ -1,0 +1,67 @@
+"""Starts worker and client processes for tests, each forked from one that has imported everything already.
+
+A line of JSON on standard input is a process to start; what comes back is its number, and later how it ended.
+"""
+
+import asyncio
+import importlib
+import json
+import os
+import sys
+from typing import Any
+
+from kitbag.agent.session import new_id
+from kitbag.runtime.worker import run_worker
+from kitbag.store import faults
+from kitbag.store.journal import Journal, journal_path
+from kitbag.store.redaction import Redactor
+from kitbag.tasks.board import Board
+from kitbag.tasks.model import Wish
+
+
+def _work(given: dict[str, Any]) -> None:
+    home = given["environment"]["KITBAG_HOME"]
+    if given["kind"] == "worker":
+        run_worker(home, idle_seconds=given["idle"], at_once=given["at_once"], log=lambda text: print(text, flush=True))
+        return
+    with Journal.open(journal_path(home), Redactor([])) as journal:
+        for wish in given["wishes"]:
+            task = Board(journal).create(
+                new_id(), "agent", Wish(**wish), root="", parent="", depth=1, background=given["background"]
+            )
+            print("created", asyncio.run(task).id, flush=True)
+
+
+def _child(given: dict[str, Any]) -> None:
+    os.setsid()
+    log = os.open(given["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.environ.clear()
+    os.environ.update(given["environment"])
+    importlib.reload(faults)  # reads the environment anew
+    status = 1
+    try:
+        _work(given)
+        status = 0
+    finally:
+        sys.stdout.flush()
+        os._exit(status)
+
+
+def main() -> None:
+    for line in sys.stdin:
+        given = json.loads(line)
+        if given["kind"] == "wait":
+            _, status = os.waitpid(given["pid"], 0)
+            print(os.waitstatus_to_exitcode(status), flush=True)
+            continue
+        pid = os.fork()
+        if pid == 0:
+            _child(given)
+        print(pid, flush=True)
+
+
+if __name__ == "__main__":
+    main()
