@@ -205,12 +205,41 @@ class TestWhatCannotBeDone:
         shop.close()
 
     def test_too_little_time_is_tried_again_and_then_given_up(self, world: World) -> None:
+        world.write("known", "x")
+        first = Shop(world, "first")
+        first.say()
+        first.command("echo x > f")
+        first.close()
         shop = Shop(world, limits=Limits(seconds=-1.0))
         shop.say()
         for at in range(5):
             shop.command(f"echo x > f{at}")
         assert [("tries again" in notice.text) for notice in shop.notices] == [True, False]
         shop.close()
+
+    def test_a_workspace_that_is_not_even_counted_in_time_is_not_tried_again(self, world: World) -> None:
+        shop = Shop(world, limits=Limits(seconds=-1.0))
+        shop.say()
+        for at in range(3):
+            shop.command(f"echo x > f{at}")
+        assert ["tries again" in notice.text for notice in shop.notices] == [False]
+        shop.close()
+
+    def test_commands_that_run_at_the_same_time_are_all_recorded(self, shop: Shop) -> None:
+        async def one(name: str) -> None:
+            async with shop.changes.around_command(name):
+                (shop.root / name).write_text("x")
+                await meet.wait()
+
+        async def both() -> None:
+            await asyncio.gather(one("a"), one("b"))
+
+        meet = asyncio.Barrier(2)
+        shop.run(both())
+        assert {os.path.basename(change.path) for body in records(shop) for change in body.files} == {"a", "b"}
+        assert not shop.recover()
+        shop.undo()
+        assert shop.tree() == {}
 
     def test_a_store_that_cannot_be_written_to_fails_no_command(self, shop: Shop) -> None:
         os.makedirs(os.path.dirname(shop.kept.folder), exist_ok=True)

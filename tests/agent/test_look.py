@@ -204,6 +204,17 @@ class TestLimits:
             place.look(limits=Limits(seconds=-1))
         assert raised.value.far is not None
 
+    def test_counting_reads_and_keeps_nothing(self, place: Place) -> None:
+        place.write("f", "x" * 1_000)
+        with place.kept.putting() as keep:
+            look_at([str(place.root)], keep, {}, only_count=True)
+            with pytest.raises(TooMuchError, match="MB"):
+                look_at([str(place.root)], keep, {}, only_count=True, limits=Limits(bytes=999))
+            with pytest.raises(TooMuchError) as raised:
+                look_at([str(place.root)], keep, {}, only_count=True, limits=Limits(seconds=-1))
+        assert raised.value.far is None
+        assert place.kept.names() == set()
+
     def test_a_very_deep_folder_ends_somewhere(self, place: Place) -> None:
         folder = os.open(place.root, os.O_RDONLY)
         for _ in range(300):

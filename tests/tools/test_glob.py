@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kitbag.tools.glob import GLOB, MOST_SHOWN
-from tools.using import Bench, children, listed, text_of
+from tools.using import Bench, children, listed, text_of, without_override
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -181,6 +181,39 @@ def test_names_can_not_pretend_to_be_more_than_one_line(bench: Bench) -> None:
 def test_what_is_no_folder_is_an_error(bench: Bench, path: str) -> None:
     bench.write("a.txt")
     assert bench.use(GLOB, pattern="*", path=path).is_error
+
+
+def test_folders_that_can_not_be_opened_are_said_with_their_names(bench: Bench) -> None:
+    bench.write("a.txt")
+    for name in ("closed", "secret"):
+        bench.write(f"{name}/b.txt").parent.chmod(0)
+    context = bench.allowing(deny="Read(./secret/**) Read(./secret)")
+    outcome = without_override(lambda: bench.use(GLOB, context, pattern="**/*.txt"))
+    for name in ("closed", "secret"):
+        (bench.root / name).chmod(0o755)
+    assert text_of(outcome) == "a.txt\n[2 files or folders could not be opened: closed, 1 more]"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("**/*.{ts,tsx}", ["a.ts", "b.tsx", "sub/c.ts"]),
+        ("*.{ts,tsx}", ["a.ts", "b.tsx"]),
+        ("x{a,b}.py", ["x{a,b}.py", "xa.py"]),
+        ("?.ts", ["a.ts", "é.ts"]),
+        ("**/é*", ["é.ts"]),
+        ("sub/**", ["sub/c.ts", "sub/é/d"]),
+        ("a[b].md", ["a[b].md", "ab.md"]),
+        ("a+@-_.txt", ["a+@-_.txt"]),
+        ("!odd", ["!odd"]),
+        ("*,x", ["a,x"]),
+    ],
+)
+def test_names_are_found_however_they_are_written(bench: Bench, pattern: str, expected: list[str]) -> None:
+    for name in {*expected, "a.ts", "other.md", "sub/é/d", "sub/c.ts", "xc.py", "xa.py", "é.ts", "a.tss"}:
+        bench.write(name)
+    wanted = expected if "{ts" not in pattern else [*expected, "é.ts"]
+    assert sorted(listed(bench.use(GLOB, pattern=pattern))) == sorted(wanted)
 
 
 def test_a_file_that_vanishes_is_left_out(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from kitbag.tools.glob import MOST_CHARACTERS
 from kitbag.tools.grep import GREP
 from kitbag.tools.grep_results import LONGEST_SHOWN
 from kitbag.tools.search_process import LARGEST_FILE
-from tools.using import Bench, children, listed, memory_growth, text_of, until
+from tools.using import Bench, children, listed, memory_growth, text_of, until, without_override
 
 with_both = pytest.mark.usefixtures("engine")
 FAST = 2.0
@@ -330,6 +330,55 @@ def test_files_that_are_too_large_for_a_folder_are_said_when_nothing_is_found(be
     bench.write("a.txt", "x")
     assert "1 files over 32 MB were not searched" in text_of(bench.use(GREP, pattern="needle"))
     assert "over 32 MB" not in text_of(bench.use(GREP, pattern="needle", glob="*.txt"))
+
+
+@with_both
+@pytest.mark.parametrize("mode", ["files_with_matches", "content", "count"])
+def test_what_can_not_be_opened_is_said_with_its_name(bench: Bench, mode: str) -> None:
+    bench.write("a.txt", "needle")
+    bench.write("shut.txt", "needle").chmod(0)
+    bench.write("closed/b.txt", "needle").parent.chmod(0)
+    outcome = without_override(lambda: bench.use(GREP, pattern="needle", output_mode=mode))
+    (bench.root / "closed").chmod(0o755)
+    assert [line.partition(":")[0] for line in listed(outcome)] == ["a.txt"]
+    assert "2 files or folders could not be opened: " in outcome.cut
+    assert set(outcome.cut.partition(": ")[2].split(", ")) == {"closed", "shut.txt"}
+    assert text_of(outcome).endswith(f"[{outcome.cut}]")
+
+
+@with_both
+def test_nothing_that_may_not_be_read_is_named_among_what_could_not_be_opened(bench: Bench) -> None:
+    for number in range(8):
+        bench.write(f"open/{number}.txt", "needle").chmod(0)
+    bench.write("secret/plans.txt", "needle").chmod(0)
+    context = bench.allowing(deny="Read(./secret/**)")
+    outcome = without_override(lambda: bench.use(GREP, context, pattern="needle"))
+    assert text_of(outcome).startswith("No matches (9 files or folders could not be opened: ")
+    assert "more" in outcome.cut
+    assert "plans" not in text_of(outcome)
+
+
+@with_both
+@pytest.mark.parametrize("many", [3, 3_000])
+def test_lines_come_in_the_order_of_their_paths(bench: Bench, many: int) -> None:
+    paths = ["b.txt", "a/z.txt", "a/b/c.txt", "a.txt", "a-b.txt"]
+    for path in paths:
+        bench.write(path, "a needle in a line that is long enough to be many bytes\n" * many)
+    outcome = bench.use(GREP, pattern="needle", output_mode="content", head_limit=2_000)
+    shown = [tuple(line.split(":")[:2]) for line in listed(outcome)]
+    expected = [
+        (path, str(line)) for path in sorted(paths, key=lambda one: one.split("/")) for line in range(1, many + 1)
+    ]
+    assert shown == expected[: len(shown)]
+    assert (len(shown) == len(expected)) == (many == 3)
+    assert ("more match" in outcome.cut) == (many == 3_000)
+
+
+@with_both
+def test_a_question_mark_stands_for_one_character_of_any_length(bench: Bench) -> None:
+    for name in ("é.txt", "a.txt", "ab.txt"):
+        bench.write(name, "needle")
+    assert sorted(listed(bench.use(GREP, pattern="needle", glob="?.txt"))) == ["a.txt", "é.txt"]
 
 
 def test_a_pattern_that_never_ends_is_stopped(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -170,9 +170,9 @@ DEEP = [
 
 @pytest.mark.parametrize("piece", DEEP)
 def test_depth_and_repetition_end_in_bounded_time_and_size(piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web_page, "SECONDS", 0.3)
+    monkeypatch.setattr(web_page, "SECONDS", 0.1)
     begun = time.monotonic()
-    page = read(piece * (300_000 // len(piece)) + "the end")
+    page = read(piece * (100_000 // len(piece)) + "the end")
     assert time.monotonic() - begun < 10  # hangs, if anything
     assert len(page.text) <= MOST_CHARACTERS
 

@@ -1,13 +1,15 @@
 """What the tests of tools share: a tool used in a real workspace, as the loop uses it."""
 
 import asyncio
+import ctypes
 import os
+import struct
 import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kitbag.library.modes import Mode
 from kitbag.library.registry import Registry
@@ -19,6 +21,7 @@ from kitbag.permissions.model import Effect, Protection, Workspace
 from kitbag.permissions.rules import Rules, parse_rules
 from kitbag.tools.base import Context, Outcome, Tool
 
+T = TypeVar("T")
 HANG = 30.0
 """Seconds after which something is taken to hang."""
 
@@ -123,3 +126,31 @@ def memory_growth() -> Generator[Callable[[], int], None, None]:
     finally:
         done.set()
         watcher.join()
+
+
+def without_override(act: Callable[[], T]) -> T:
+    """Runs it where the rights of files count, also for root: in a thread that has given up standing above them."""
+    found: list[T] = []
+
+    def run() -> None:
+        if os.geteuid() == 0:
+            _give_up_override()
+        found.append(act())
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def _give_up_override() -> None:
+    """CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH, of this thread and whatever it starts."""
+    system = ctypes.CDLL(None, use_errno=True)
+    header = ctypes.create_string_buffer(struct.pack("Ii", 0x20080522, 0))
+    data = ctypes.create_string_buffer(24)
+    assert system.capget(header, data) == 0
+    held = list(struct.unpack("6I", data.raw[:24]))
+    held[:3] = [bits & ~0b110 for bits in held[:3]]
+    for capability in (1, 2):
+        assert system.prctl(24, capability, 0, 0, 0) == 0
+    assert system.capset(header, ctypes.create_string_buffer(struct.pack("6I", *held))) == 0

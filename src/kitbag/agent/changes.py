@@ -139,6 +139,8 @@ class Looks:
         self._files = LookFiles(workspace.kitbag_home, self._roots, session_id)
         self._known: Look | None = None
         self._begun = False
+        self._running = 0
+        """Commands that run at the same time; it is the first whose call is known if all of them are cut off."""
         self._open: int | None = None
 
     def before(self, call_id: str, stop: threading.Event | None = None) -> Look:
@@ -148,7 +150,10 @@ class Looks:
             known = self._files.newest(self._kept.names())
         try:
             with self._kept.putting() as keep:
-                look = look_at(self._roots, keep, known, leave_out=self._leave_out, limits=self._limits, stop=stop)
+                roots, leave_out, limits = self._roots, self._leave_out, self._limits
+                if not known:  # all of it would have to be read, so first: is it too much?
+                    look_at(roots, keep, known, leave_out=leave_out, limits=limits, stop=stop, only_count=True)
+                look = look_at(roots, keep, known, leave_out=leave_out, limits=limits, stop=stop)
         except TooMuchError as error:
             if error.far is not None:
                 self._begun, self._known = True, Look({**known, **error.far}, {}, frozenset(), 0, 0)
@@ -156,23 +161,26 @@ class Looks:
         if not self._begun or look.seen != known:
             self._files.save(look)
         self._begun, self._known = True, look
-        self._open = self._files.begin(call_id)
+        if not self._running:
+            self._open = self._files.begin(call_id)
+        self._running += 1
         return look
 
     def after(self, before: Look) -> list[Change]:
         """What changed; the bytes from before are on the disk for good when it returns."""
         limits = self._limits._replace(seconds=max(self._limits.seconds, _SECONDS_AFTER))
         with self._kept.putting() as keep:
-            now = look_at(
-                self._roots, keep, before.seen, rules=before.rules or None, leave_out=self._leave_out, limits=limits
-            )
+            rules = before.rules or None  # one from the disk has none
+            now = look_at(self._roots, keep, before.seen, rules=rules, leave_out=self._leave_out, limits=limits)
             changes = differences(before, now)
             keep.make_durable(change.before.digest for change in changes if change.before is not None)
         self._known = now
         return changes
 
     def done(self) -> None:
-        if self._open is not None:
+        """A command has ended, and what it changed is written down."""
+        self._running = max(0, self._running - 1)
+        if self._open is not None and not self._running:
             self._files.end(self._open)
             self._open = None
 

@@ -85,11 +85,14 @@ def look_at(
     leave_out: Iterable[str] = (),
     limits: Limits = Limits(),  # noqa: B008 - a NamedTuple can't be changed
     stop: threading.Event | None = None,
+    only_count: bool = False,
 ) -> Look:
     """`known` is an earlier look's, with contents that are still kept. With the `rules` of an earlier look the same
-    files count as then, whatever became of .gitignore. Raises TooMuchError, OSError and StoreError.
+    files count as then, whatever became of .gitignore. `only_count` reads and keeps nothing, to see whether it is too
+    much. Raises TooMuchError, OSError and StoreError.
     """
     walk = _Walk(keep, known, rules, frozenset(leave_out), limits, stop)
+    walk.only_count = only_count
     for root in roots:
         if not any(root != other and root.startswith(other.rstrip("/") + "/") for other in roots):
             walk.root(root)
@@ -115,6 +118,7 @@ class _Walk:
         self.seen: dict[str, Seen] = {}
         self.rules: dict[str, Ignoring] = {}
         self.closed: set[str] = set()
+        self.only_count = False
         self.read = 0
         self.bytes = 0
         self.began = time.time_ns()
@@ -166,7 +170,7 @@ class _Walk:
                 deeper.append(name)
             elif before is not None and before.settled and before.stamp == stamp_of(status):
                 seen[whole] = before
-                self.bytes += status.st_size
+                self.bytes += status.st_size if status.st_size <= LARGEST_FILE else 0
             else:
                 self._other(folder, name, whole, status)
         if len(seen) > self.limits.files:
@@ -204,21 +208,22 @@ class _Walk:
         elif status.st_size > LARGEST_FILE:
             digest = unkept(status)
         else:
-            data, status = _read(folder, name, status)
+            self.bytes += status.st_size
+            if self.bytes > self.limits.bytes:
+                raise TooMuchError(f"there are more than {self.limits.bytes >> 20:,} MB of files")
+            data, status = _read(folder, name, status) if not self.only_count else (None, status)
             digest = self.keep.put(data) if data is not None else unkept(status)
             mode = status.st_mode & 0o7777
             self.read += 1
-            self.bytes += len(data or b"")
-            if self.bytes > self.limits.bytes:
-                raise TooMuchError(f"there are more than {self.limits.bytes >> 20:,} MB of files")
         settled = self.began - max(status.st_mtime_ns, status.st_ctime_ns) > _SETTLED
         self.seen[whole] = Seen(State(kind, digest, mode), stamp_of(status), settled)
 
     def _check(self) -> None:
+        far = None if self.only_count else self.seen
         if self.stop is not None and self.stop.is_set():
-            raise TooMuchError("it was stopped", self.seen)
+            raise TooMuchError("it was stopped", far)
         if time.monotonic() > self.deadline:
-            raise TooMuchError(f"to look at its files takes longer than {self.limits.seconds:g} s", self.seen)
+            raise TooMuchError(f"to look at its files takes longer than {self.limits.seconds:g} s", far)
 
 
 def _read(folder: int, name: str, status: os.stat_result) -> tuple[bytes | None, os.stat_result]:

@@ -27,7 +27,7 @@ from kitbag.messages import (
     part_to_json,
 )
 from kitbag.store.faults import point
-from kitbag.store.journal import Journal, Record
+from kitbag.store.journal import Entry, Journal, Record
 from kitbag.store.private_files import StoreError
 
 PREFIX = "session/"
@@ -80,6 +80,8 @@ class Session:
         self._one_turn = False
         """A skill is shown that goes with the next thing a person says."""
         self._view: list[Message] | None = None
+        self._held: list[Entry] = []
+        """What is written with the next record."""
 
     @property
     def stream(self) -> str:
@@ -87,16 +89,17 @@ class Session:
 
     # What is written
 
-    async def start(self, header: Header) -> None:
+    async def start(self, header: Header, *, later: bool = False) -> None:
+        """`later`: with the next record, in one commit; until then there is no such session."""
         self.header = header._replace(started=header.started or _now())
-        await self._write("session", self.header._asdict())
+        await self._write("session", self.header._asdict(), later=later)
 
-    async def set_prompt(self, ledger: Ledger, made_for: Mapping[str, Any]) -> None:
+    async def set_prompt(self, ledger: Ledger, made_for: Mapping[str, Any], *, later: bool = False) -> None:
         """Written only when it changed: all that is before the conversation stays byte for byte the same."""
         entries = tuple({**entry.to_json(), "text": whole(entry.text)} for entry in ledger.entries)
         if entries != self.prompt or made_for != self.made_for:
             self.prompt, self.made_for = entries, dict(made_for)
-            await self._write("prompt", {"entries": list(entries), "made_for": self.made_for})
+            await self._write("prompt", {"entries": list(entries), "made_for": self.made_for}, later=later)
 
     async def add_user(self, parts: Iterable[Part], one_turn: Iterable[tuple[int, str]] = ()) -> None:
         message = Message("user", tuple(whole_part(part) for part in parts))
@@ -169,15 +172,28 @@ class Session:
         body = {"status": status, "error": error, "turns": totals.turns, "cost": cost, "about": self.about}
         await self._write("ended", body)
 
-    async def _write(self, kind: str, body: Mapping[str, Any], apply: Callable[[int], None] | None = None) -> None:
+    async def _write(
+        self, kind: str, body: Mapping[str, Any], apply: Callable[[int], None] | None = None, *, later: bool = False
+    ) -> None:
         """Written and applied, or neither, also when this is cancelled meanwhile."""
+        if later:
+            self._held.append(Entry(self.stream, kind, dict(body)))
+            return
 
         async def both() -> None:
-            seq = await self.journal.write(self.stream, kind, dict(body))
+            seq = await (self._write_held(kind, body) if self._held else self.journal.write(self.stream, kind, body))
             if apply is not None:
                 apply(seq)
 
         await to_its_end(both())
+
+    async def _write_held(self, kind: str, body: Mapping[str, Any]) -> int:
+        held, self._held = self._held, []
+        try:
+            return (await self.journal.write_all([*held, Entry(self.stream, kind, body)]))[-1]
+        except BaseException:
+            self._held = [*held, *self._held]
+            raise
 
     # What is sent
 

@@ -15,7 +15,7 @@ from kitbag.errors import Diagnostic, InvalidError, KitbagError, NotFoundError
 from kitbag.library.names import key_of, slug
 from kitbag.library.registry import Registry
 from kitbag.library.skill_files import read_details
-from kitbag.library.skills import Skill, string_list
+from kitbag.library.skills import Skill, as_text, string_list
 from kitbag.library.visibility import Verdict
 from kitbag.packing.delivery import Delivery, deliver, path_variables, shown_path
 from kitbag.packing.skill_rights import SkillRights, Withhold, by_scope, rights_of
@@ -44,6 +44,16 @@ class Delivered(NamedTuple):
     """All of the skill as it is now."""
     rights: SkillRights | None = None
     """What it changes about the tools until the person speaks again."""
+
+
+class Fork(NamedTuple):
+    """A skill with `context: fork`: not for this conversation, but the task of an agent of its own."""
+
+    name: str
+    agent: str
+    model: str
+    text: str
+    problems: tuple[Diagnostic, ...] = ()
 
 
 class Loaded(NamedTuple):
@@ -107,6 +117,18 @@ class SessionSkills:
             if rights and not any(map(rights.is_like, self._in_use)):
                 self._in_use.append(rights)
             return self._record(skill.full_name, delivery, arguments, by)._replace(rights=rights or None)
+
+    def fork(self, name: str, arguments: str = "", by: By = "model") -> Fork | None:
+        """None for a skill that belongs into the conversation. Raises what `load` raises."""
+        with self._lock:
+            skill = self.find(name, by)
+        metadata = read_details(skill).metadata
+        if as_text(metadata.get("context", "")).strip().lower() != "fork":
+            return None
+        delivery = self._deliver(skill, arguments, metadata)
+        agent = as_text(metadata.get("agent", "")).strip() or "general-purpose"
+        model = as_text(metadata.get("model", "")).strip()
+        return Fork(skill.full_name, agent, "" if model == "inherit" else model, delivery.text, delivery.problems)
 
     def _record(self, name: str, delivery: Delivery, arguments: str, by: By) -> Delivered:
         digest = _digest(delivery.text)

@@ -60,6 +60,7 @@ from kitbag.tools.toolset import Toolset
 
 if TYPE_CHECKING:
     from kitbag.library.skills import Skill
+    from kitbag.packing.session_skills import Fork
     from kitbag.packing.substitutions import Given as Values
     from kitbag.runtime.subagent import Inherited
     from kitbag.tools.delegation import Delegation
@@ -114,6 +115,8 @@ class Agent:
         """Of an agent that another one started."""
         self._task = ""
         self._goes_on = bool(given.resume)
+        self._begins_at_once = False
+        """A request follows, with which what was made before it is written."""
         self._stop = threading.Event()
         """Ends the commands of a skill that is being loaded."""
         self._running: Run | None = None
@@ -169,7 +172,12 @@ class Agent:
         self.toolset = Toolset(self._tools(), self.permissions)
         self.context = self._make_context()
         await self._begin_session()
-        self._requests = Requests(self.session, self.skills, self.toolset.get("SearchSkills") is not None)
+        self._requests = Requests(
+            self.session,
+            self.skills,
+            self.toolset.get("SearchSkills") is not None,
+            self._run_fork if self.delegation is not None else None,
+        )
 
     # The pieces
 
@@ -336,7 +344,7 @@ class Agent:
         if options.resume and options.fork:
             self.session = await fork(self.journal, self.session, header)
         elif not self._goes_on:
-            await self.session.start(header)
+            await self.session.start(header, later=self._begins_at_once)
         self.skills.session_id = self.session.id
         self._path_skills = PathSkills(self.skills, self._result_texts)
         # What tools change is kept from here on, for `kitbag undo`.
@@ -355,7 +363,7 @@ class Agent:
             self._task,
         )
         if self.session.made_for != self._prompt.made_for():
-            await self._make_prompt()
+            await self._make_prompt(later=self._begins_at_once)
         self._use_prompt()
 
     def _use_prompt(self) -> None:
@@ -374,10 +382,10 @@ class Agent:
             except KitbagError:
                 continue  # its file is gone: what was loaded stays
 
-    async def _make_prompt(self) -> None:
+    async def _make_prompt(self, *, later: bool = False) -> None:
         ledger, warnings = self._prompt.ledger()
         self._note(warnings)
-        await self.session.set_prompt(ledger, self._prompt.made_for())
+        await self.session.set_prompt(ledger, self._prompt.made_for(), later=later)
 
     async def _renew(self) -> tuple[Block, ...]:
         """After a compaction nothing is cached any more, so the prompt may tell what has changed."""
@@ -450,6 +458,17 @@ class Agent:
         for message in self.session.messages():
             for result in message.results:
                 yield from (part.text for part in result.content if isinstance(part, Text))
+
+    async def _run_fork(self, fork: "Fork", emit: Emit) -> str:
+        """The person asked for it by name, so nobody else is asked."""
+        from kitbag.tools.delegation import Errand
+        from kitbag.tools.task import told
+
+        assert self.delegation is not None
+        errand = Errand(fork.agent, fork.text, f"skill {fork.name}", model=fork.model)
+        report = await self.delegation.start(errand, lambda text: emit(Notice("info", text)))
+        found = "".join(part.text for part in told(report).content if isinstance(part, Text))
+        return f"I ran the skill {fork.name}, as the agent {fork.agent}. This is what came of it:\n\n{found}"
 
     async def _news(self) -> str:
         """Background work that has ended since."""

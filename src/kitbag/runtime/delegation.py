@@ -12,7 +12,8 @@ from kitbag.agent.session import new_id, resume
 from kitbag.agent.shielded import to_its_end
 from kitbag.errors import InvalidError, KitbagError
 from kitbag.library.agents import Agent as AgentFile
-from kitbag.permissions.decide import child_mode
+from kitbag.permissions.approvals import Refusal
+from kitbag.permissions.decide import Permissions, child_mode
 from kitbag.runtime.options import Options
 from kitbag.runtime.stopping import stop_task
 from kitbag.runtime.subagent import Inherited
@@ -91,6 +92,16 @@ class Delegated:
         if self._depth >= DEEPEST:
             raise InvalidError(f"agents can start agents only {DEEPEST} deep", "do it yourself")
         return definition
+
+    async def refused(self, errand: Errand, permissions: Permissions, directory: str) -> str:
+        asked = {"subagent_type": errand.agent, "prompt": errand.prompt, "description": errand.description}
+        facts = self.facts(errand.agent, "")
+        approvals = self._inherited().approvals
+        permit = await approvals.authorize(permissions, "Task", asked, directory, "", facts)
+        if isinstance(permit, Refusal):
+            return permit.reason
+        permit.use("Task", asked, directory, approvals.permissions(permissions))
+        return ""
 
     # Starting
 

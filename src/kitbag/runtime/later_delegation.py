@@ -5,6 +5,7 @@ Used by Agent for the one that a person talks to; passes everything on to delega
 
 from collections.abc import Callable
 
+from kitbag.permissions.decide import Permissions
 from kitbag.tools.delegation import Delegation, Errand, Report, Stopped
 
 
@@ -27,6 +28,9 @@ class LaterDelegation:
 
     def facts(self, agent: str, resume: str) -> tuple[tuple[str, str], ...]:
         return self._inner.facts(agent, resume)
+
+    async def refused(self, errand: Errand, permissions: Permissions, directory: str) -> str:
+        return await self._inner.refused(errand, permissions, directory)
 
     async def start(self, errand: Errand, progress: Callable[[str], None]) -> Report:
         return await self._inner.start(errand, progress)

@@ -31,9 +31,7 @@ def _notification(task: Task) -> str:
     lines += [shown] if shown else []
     length = (end.length if end is not None else 0) or len(text)
     if length > LONGEST:
-        lines.append(
-            f'[Cut: {length - LONGEST:,} more characters. TaskOutput(task_id="{task.id}", offset={LONGEST})]'
-        )
+        lines.append(f'[Cut: {length - LONGEST:,} more characters. TaskOutput(task_id="{task.id}", offset={LONGEST})]')
     name = html.escape(task.agent or "Bash")
     about = f' description="{html.escape(task.description)}"' if task.description else ""
     head = f'{NOTE}task-id="{task.id}" status="{task.status}" agent="{name}"{about}>'

@@ -5,7 +5,7 @@ Used by runtime/agent. Nothing before the message changes for it.
 
 import asyncio
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from kitbag.agent.ask_model import Emit
 from kitbag.agent.session import Session
@@ -13,16 +13,22 @@ from kitbag.agent.undo import told_restored
 from kitbag.errors import NotFoundError
 from kitbag.events import Notice, SkillLoaded
 from kitbag.messages import Image, Part, Text
-from kitbag.packing.session_skills import Delivered, SessionSkills
+from kitbag.packing.session_skills import Delivered, Fork, SessionSkills
 from kitbag.packing.suggestions import suggested_skills, told_changes
 from kitbag.text.hidden import reveal_hidden
 
+RunFork = Callable[[Fork, Emit], Awaitable[str]]
+"""What the conversation is told of the outcome."""
 _COMMAND = re.compile(r"/(\S+)\s*(.*)", re.DOTALL)
 
 
 class Requests:
-    def __init__(self, session: Session, skills: SessionSkills, suggests: bool) -> None:
-        """`suggests`: whether the model has a way to use a suggestion."""
+    def __init__(
+        self, session: Session, skills: SessionSkills, suggests: bool, run_fork: RunFork | None = None
+    ) -> None:
+        """`suggests`: whether the model has a way to use a suggestion. `run_fork`: what lets an agent do what a skill
+        says that is not for this conversation."""
+        self._run_fork = run_fork
         self.session = session
         self.skills = skills
         self.suggests = suggests
@@ -52,6 +58,9 @@ class Requests:
             return None, request
         name, arguments = command[1], command[2].strip()
         try:
+            fork = await asyncio.to_thread(self.skills.fork, name, arguments, "user") if self._run_fork else None
+            if fork is not None and self._run_fork is not None:
+                return None, await self._run_fork(fork, emit)
             delivered = await asyncio.to_thread(self.skills.load, name, arguments, "user")
         except NotFoundError as error:
             if "/" not in name:  # else it is a path

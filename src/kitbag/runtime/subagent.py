@@ -78,6 +78,7 @@ class Subagent(Agent):
         self.definition = definition._replace(skills=tuple(dict.fromkeys((*definition.skills, *wish.skills))))
         self._task = reveal_hidden(wish.prompt)
         self._goes_on = False
+        self._begins_at_once = True
         self.may_go_on: Callable[[], bool] = lambda: True
         """Asked before each effect, when its intent is written."""
 

@@ -109,7 +109,7 @@ class Worker:
                     idle_since = now
                 elif self._leaves or now - idle_since >= self._idle_seconds:
                     return
-                await self._journal.changed(seen, _LOOK_SECONDS)
+                await self._journal.changed(seen, min(max(self._idle_seconds, 0.02), _LOOK_SECONDS))
                 trouble = 0
             except StoreError as error:
                 trouble += 1
@@ -179,11 +179,14 @@ class Worker:
         self._depths[task.depth] += 1
         self._running[task.id] = asyncio.create_task(self._claimed(task, recovered))
 
+    def _got_on(self, task: Task) -> bool:
+        """Whether it took a step when it was last begun: then it is not what ends its process, as far as we know."""
+        steps = self._journal.read(PREFIX + task.session)
+        return any(record.kind in ("reply", "result") and record.at > task.started for record in steps)
+
     async def _claimed(self, task: Task, recovered: bool) -> None:
         try:
-            last = self._journal.last(PREFIX + task.session)
-            got_on = last is not None and last.at > task.started
-            if await self.board.claim(task, recovered=recovered and not got_on):
+            if await self.board.claim(task, recovered=recovered and not self._got_on(task)):
                 await self._carry_out(self.board.find(task.id), recovered)
         except KitbagError as error:  # it stays as it is on the board, and is found there again
             self._log(f"task {task.id}: {error.problem}. {error.fix}")

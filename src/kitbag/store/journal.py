@@ -313,10 +313,11 @@ class Journal:
                 loop.call_soon_threadsafe(_settle, futures)
         with self._committed:
             self._committed.notify_all()
+        last = max((seq for batch in batches for seq in batch.seqs if seq), default=None)
         for loop, watch in list(self._watches.items()):
             if not watch.is_idle:
                 with contextlib.suppress(RuntimeError):
-                    loop.call_soon_threadsafe(watch.look)
+                    loop.call_soon_threadsafe(watch.look, last)
 
     # Reading
 

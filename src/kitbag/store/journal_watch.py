@@ -44,12 +44,13 @@ class Watch:
                 self._timer.cancel()
                 self._timer = None
 
-    def look(self) -> None:
+    def look(self, written: int | None = None) -> None:
+        """`written`: a record that is there, so that nobody need ask for the last one."""
         open_waiters = [(after, future) for after, future in self._waiters if not future.done()]
         if not open_waiters:
             return
         try:
-            last = self._last_seq()
+            last = self._last_seq() if written is None else written
         except StoreError as error:
             for _, future in open_waiters:
                 future.set_exception(StoreError(error.problem, error.fix))

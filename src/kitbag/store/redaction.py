@@ -82,7 +82,9 @@ class Redactor:
         """Of what JSON can hold, a copy: every text in it, keys too, and what a key says is a secret."""
         if isinstance(value, str):
             return self.text(value)
-        if isinstance(value, Mapping):
+        if value is None or isinstance(value, (int, float)):
+            return value
+        if isinstance(value, (dict, Mapping)):
             made: dict[object, object] = {}
             for key, item in cast("Mapping[object, object]", value).items():
                 name = self.text(key) if isinstance(key, str) else key

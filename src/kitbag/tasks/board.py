@@ -180,10 +180,13 @@ class Board:
         while True:
             seen = self.journal.last_seq()
             changed: dict[str, None] = {}
-            for record in self.journal.read(STREAM, after, 1_000):  # others may have taken it in already
-                after = record.seq
-                changed[str(record.body.get("id"))] = None
             self.refresh()
+            if self._seen > after:
+                for record in self.journal.read(STREAM, after, 1_000):  # others may have taken it in already
+                    if record.seq > self._seen:
+                        break
+                    after = record.seq
+                    changed[str(record.body.get("id"))] = None
             yield [self._tasks[task_id] for task_id in changed if task_id in self._tasks]
             await self.journal.changed(seen)
 

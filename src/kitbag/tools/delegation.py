@@ -6,6 +6,8 @@ Used by task and bash; values and one protocol.
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from kitbag.permissions.decide import Permissions
+
 
 class Errand(NamedTuple):
     """What a model asks another agent to do."""
@@ -55,6 +57,10 @@ class Delegation(Protocol):
     def facts(self, agent: str, resume: str) -> tuple[tuple[str, str], ...]:
         """What a person must know before the agent starts: its mode, its tools, where it comes from. Raises
         NotFoundError with close names."""
+        ...
+
+    async def refused(self, errand: Errand, permissions: Permissions, directory: str) -> str:
+        """Asks for the permission to start it, where no call of Task has; why not, or nothing."""
         ...
 
     async def start(self, errand: Errand, progress: Callable[[str], None]) -> Report:

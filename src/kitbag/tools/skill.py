@@ -10,8 +10,11 @@ from typing import Annotated
 from msgspec import Meta
 
 from kitbag.packing.catalog import entry_of
-from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer, description
+from kitbag.packing.session_skills import Fork
+from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer, description, failure
+from kitbag.tools.delegation import Delegation, Errand
 from kitbag.tools.places import visible
+from kitbag.tools.task import told
 
 MOST_FOUND = 20
 
@@ -34,6 +37,11 @@ class NoArguments(Arguments, frozen=True):
 
 
 async def _load(arguments: SkillArguments, context: Context) -> Outcome:
+    name = arguments.skill.lstrip("/")
+    if context.delegation is not None:
+        fork = await asyncio.to_thread(context.skills.fork, name, arguments.args)
+        if fork is not None:
+            return await _run_fork(fork, context, context.delegation)
     delivered = await asyncio.to_thread(context.skills.load, arguments.skill.lstrip("/"), arguments.args)
     warnings = [problem.problem for problem in delivered.problems if problem.severity != "info"]
     known = "" if delivered.loaded else " (already there)"
@@ -41,6 +49,15 @@ async def _load(arguments: SkillArguments, context: Context) -> Outcome:
     limits = delivered.rights.for_model() if delivered.rights is not None else ""
     text = f"{delivered.text}\n\n{limits}" if limits else delivered.text
     return answer(text, summary)._replace(loaded=delivered.loaded)
+
+
+async def _run_fork(fork: Fork, context: Context, delegation: Delegation) -> Outcome:
+    """An agent does what the skill says, and only its answer comes here. To start one is a permission of its own."""
+    errand = Errand(fork.agent, fork.text, f"skill {fork.name}", model=fork.model)
+    refused = await delegation.refused(errand, context.permissions, context.directory)
+    if refused:
+        return failure(f"the skill {fork.name} runs as the agent {fork.agent}, which is not allowed: {refused}")
+    return told(await delegation.start(errand, context.progress))
 
 
 async def _search(arguments: SearchArguments, context: Context) -> Outcome:

@@ -67,12 +67,12 @@ async def _start(arguments: TaskArguments, context: Context) -> Outcome:
         )
         text += "".join(f"\nWarning: {one_line(warning)}" for warning in report.warnings)
         return answer(text, f"{report.name} started in the background, task {report.id}")
-    return _told(report, 0)
+    return told(report, 0)
 
 
 async def _output(arguments: TaskOutputArguments, context: Context) -> Outcome:
     seconds = arguments.timeout / 1_000 if arguments.block else 0.0
-    return _told(await _delegation(context).report(arguments.task_id, seconds), arguments.offset)
+    return told(await _delegation(context).report(arguments.task_id, seconds), arguments.offset)
 
 
 async def _stop(arguments: TaskStopArguments, context: Context) -> Outcome:
@@ -86,7 +86,7 @@ async def _stop(arguments: TaskStopArguments, context: Context) -> Outcome:
     return answer(text + kept, f"{report.name} stopped, {stopped.processes} processes left")
 
 
-def _told(report: Report, offset: int) -> Outcome:
+def told(report: Report, offset: int = 0) -> Outcome:
     lines = [f"Agent: {report.name}", f"Task: {report.id}"]
     lines.append(f"Status: {report.status if report.is_finished else _running(report.status)}")
     lines += [f"Turns: {report.turns}", f"Tokens: {report.tokens}"]
