@@ -67,10 +67,11 @@ def test_what_a_command_started_ends_with_its_worker_or_with_the_recovery(
     assert "interrupted (unknown outcome): Bash" in task.end.error
 
 
-def test_a_worker_whose_event_loop_is_held_up_hears_a_signal_all_the_same(workshop: Workshop) -> None:
-    worker = workshop.worker(idle=20)
-    workshop.until(lambda: (workshop.world.home / ".kitbag/state/worker.lock").stat().st_size, "it works")
-    os.kill(worker, signal.SIGSTOP)
-    os.kill(worker, signal.SIGTERM)
-    os.kill(worker, signal.SIGCONT)
-    assert workshop.nursery.wait(worker) == 143
+def test_what_survived_the_worker_is_found_and_ended_by_the_next_one(workshop: Workshop) -> None:
+    workshop.script({"text": "Done."})
+    task_id = workshop.put()
+    assert workshop.nursery.wait(workshop.worker("request-sent")) == -signal.SIGKILL
+    with marked(task_id) as survivor:
+        workshop.work()
+        assert survivor not in processes_of(task_id)
+    assert workshop.task(task_id).status == "completed"

@@ -27,41 +27,38 @@ from kitbag.agent.sessions import newest_session
 from kitbag.errors import Diagnostic, InvalidError, KitbagError, UsageError
 from kitbag.events import Notice, RunEnded, RunStarted
 from kitbag.library.agents import Agent as AgentFile
-from kitbag.library.left_out import LeftOutError, left_out
-from kitbag.library.modes import Mode, strictest
+from kitbag.library.left_out import LeftOutError
 from kitbag.library.scopes import Places, find_places
 from kitbag.messages import Image, Text
 from kitbag.models.catalog import look_up
 from kitbag.models.choice import Chosen, Sources
 from kitbag.models.provider import Block, Provider
-from kitbag.packing.session_skills import Loaded, Prepare, SessionSkills
+from kitbag.packing.session_skills import Loaded, SessionSkills
 from kitbag.packing.skill_rights import by_trust
 from kitbag.permissions.approvals import Approvals, Approver
 from kitbag.permissions.decide import Permissions
 from kitbag.permissions.model import is_inside
 from kitbag.permissions.rule_files import Given
-from kitbag.runtime.ground import Ground, lay_ground
+from kitbag.runtime.ground import Ground, lay_ground, told_left_out
+from kitbag.runtime.journals import open_journal, told_saved
 from kitbag.runtime.later_delegation import LaterDelegation
 from kitbag.runtime.model_choice import Wishes, choose_model
 from kitbag.runtime.options import Options
-from kitbag.runtime.person_permissions import person_permissions
+from kitbag.runtime.person_permissions import mode_of_run, person_permissions
 from kitbag.runtime.requests import Requests
-from kitbag.runtime.sources import key_values, model_sources
+from kitbag.runtime.skill_texts import prepares_skills
+from kitbag.runtime.sources import model_sources
 from kitbag.runtime.system_prompt import SystemPrompt, blocks_of
 from kitbag.runtime.tools import every_tool, skill_tools, task_tools
 from kitbag.settings import load_settings
-from kitbag.store.journal import Journal, journal_path
-from kitbag.store.redaction import Redactor
-from kitbag.store.secret_names import holds_secret
+from kitbag.store.journal import Journal
 from kitbag.tools.base import Context, PersonAsker, Tool
 from kitbag.tools.path_skills import PathSkills
 from kitbag.tools.seen_files import SeenFiles
 from kitbag.tools.toolset import Toolset
 
 if TYPE_CHECKING:
-    from kitbag.library.skills import Skill
     from kitbag.packing.session_skills import Fork
-    from kitbag.packing.substitutions import Given as Values
     from kitbag.runtime.subagent import Inherited
     from kitbag.tools.delegation import Delegation
 
@@ -161,7 +158,7 @@ class Agent:
         )
         library = self.ground.library
         self._note(self.ground.diagnostics)
-        self._tell_left_out()
+        self.notices += told_left_out(self.ground)
         if options.agent:
             self.definition = library.find_agent(options.agent)
         self._choose_model(self.sources)
@@ -183,7 +180,8 @@ class Agent:
 
     def _make_skills(self, given: Given) -> SessionSkills:
         withhold = by_trust(self.ground.trust, self.ground.places)
-        return SessionSkills(self.ground.library, self._prepare_of(given), withhold=withhold)
+        prepare = prepares_skills(self.ground, self.options, given, self._stop)
+        return SessionSkills(self.ground.library, prepare, withhold=withhold)
 
     def _make_context(self) -> Context:
         return Context(
@@ -226,37 +224,14 @@ class Agent:
 
         return LaterDelegation(make, has_past=bool(self.options.resume))
 
-    def _prepare_of(self, given: Given) -> Prepare:
-        """How a skill's text is made ready; what that takes is imported with the first skill that is loaded."""
-        made: list[Prepare] = []
-
-        def check_stop(command: str, seconds: float) -> None:
-            if self._stop.is_set():
-                raise InvalidError(f"`{command}` was stopped after {seconds:.0f} s")
-
-        def prepare(skill: "Skill", body: str, line: int, values: "Values") -> tuple[str, tuple[Diagnostic, ...]]:
-            if not made:
-                from kitbag.packing.prepare import RunsCommands
-                from kitbag.packing.rights import Rights
-
-                places, settings = self.ground.places, self.ground.library.settings
-                rights = Rights(places, settings, given=given, trust_workspace=self.options.trust_workspace)
-                made.append(RunsCommands(rights, places.cwd, progress=check_stop))
-            return made[0](skill, body, line, values)
-
-        return prepare
-
     def _note(self, diagnostics: Iterable[Diagnostic]) -> None:
         for found in diagnostics:
             self.notices.append(Notice(found.severity, f"{found.place}: {found.problem}", found.fix))
 
     def _open_journal(self, places: Places, sources: Sources) -> Journal:
-        secrets = [value for name, value in os.environ.items() if holds_secret(name)]
-        journal = Journal.open(journal_path(places.kitbag_home), Redactor([*secrets, *key_values(sources)]))
+        journal = open_journal(places.kitbag_home, sources)
         self._opened.callback(journal.close)
-        if journal.saved is not None:
-            what = f"the journal was damaged ({journal.saved.problem}); {journal.saved.records} records are kept"
-            self.notices.append(Notice("warning", what, f"the damaged file is in {journal.saved.folder}"))
+        self.notices += told_saved(journal)
         return journal
 
     def _find_session(self, places: Places) -> Session:
@@ -266,19 +241,6 @@ class Agent:
         session = resume(self.journal, newest_session(self.journal, places.cwd) if wanted == "last" else wanted)
         self.notices += [Notice("warning", warning) for warning in session.warnings]
         return session
-
-    def _tell_left_out(self) -> None:
-        trust = self.ground.trust
-        if trust.is_open:
-            return
-        items = [f"{item.kind} {item.full_name}" for item in left_out(self.ground.library)]
-        listed = ("skill", "command", "agent", "persona")
-        items += [f"{item.kind} {item.path}" for item in trust.items if item.kind not in listed]
-        more = f" and {len(items) - _MOST_NAMED} more" if len(items) > _MOST_NAMED else ""
-        why = "has changed since it was trusted" if trust.state == "changed" else "is not trusted"
-        fix = "`kitbag trust` shows what it would run, and asks; --trust-workspace trusts it for one run"
-        what = f"the workspace {why}; left out: {', '.join(items[:_MOST_NAMED]) or 'all that it brings'}{more}"
-        self.notices.append(Notice("warning", what, fix))
 
     def _choose_model(self, sources: Sources) -> None:
         options, given = self.options, self._given_provider
@@ -304,18 +266,9 @@ class Agent:
         if self.definition is not None:
             permissions = permissions.narrowed(self.definition.tools, self.definition.path)
         if not self.options.mode:
-            permissions = permissions.in_mode(self._mode(permissions.mode))
+            before = self.session.header.mode if self.options.resume else ""
+            permissions = permissions.in_mode(mode_of_run(permissions.mode, self.definition, before))
         self.permissions = permissions
-
-    def _mode(self, own: Mode) -> Mode:
-        """Where the command line says nothing: the agent's, but neither a project's agent nor an earlier beginning of
-        the session makes it freer than the person's own settings."""
-        mode, agent = own, self.definition
-        if agent is not None and agent.permission_mode_original is not None:
-            is_own = agent.root.scope in ("user", "built-in") and own not in ("plan", "locked")
-            mode = agent.permission_mode if is_own else strictest(own, agent.permission_mode)
-        before = self.session.header.mode if self.options.resume else ""
-        return strictest(mode, before) if before in _MODES else mode
 
     def _tools(self) -> list[Tool[Any]]:
         """No skills, no agents: no word about them, and no tools for them."""
@@ -506,6 +459,4 @@ class Agent:
         )
 
 
-_MOST_NAMED = 100
 _EFFORTS = frozenset(("low", "medium", "high"))
-_MODES = frozenset(("plan", "locked", "default", "acceptEdits", "autonomous"))

@@ -7,6 +7,8 @@ import os
 from typing import NamedTuple
 
 from kitbag.errors import Diagnostic
+from kitbag.events import Notice
+from kitbag.library.left_out import left_out
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places
 from kitbag.permissions.decide import READ_ONLY_AGENTS, Permissions
@@ -56,6 +58,24 @@ def lay_ground(
     )
     diagnostics = (*library.settings.diagnostics, *problems, *loaded.diagnostics)
     return Ground(places, trust, library, workspace, permissions, loaded, diagnostics)
+
+
+def told_left_out(ground: Ground) -> list[Notice]:
+    """What of an untrusted workspace does not count, by name."""
+    trust = ground.trust
+    if trust.is_open:
+        return []
+    items = [f"{item.kind} {item.full_name}" for item in left_out(ground.library)]
+    listed = ("skill", "command", "agent", "persona")
+    items += [f"{item.kind} {item.path}" for item in trust.items if item.kind not in listed]
+    more = f" and {len(items) - _MOST_NAMED} more" if len(items) > _MOST_NAMED else ""
+    why = "has changed since it was trusted" if trust.state == "changed" else "is not trusted"
+    fix = "`kitbag trust` shows what it would run, and asks; --trust-workspace trusts it for one run"
+    what = f"the workspace {why}; left out: {', '.join(items[:_MOST_NAMED]) or 'all that it brings'}{more}"
+    return [Notice("warning", what, fix)]
+
+
+_MOST_NAMED = 100
 
 
 def _skill_roots(library: Registry) -> tuple[str, ...]:

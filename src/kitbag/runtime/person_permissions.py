@@ -4,9 +4,12 @@ Used by Agent and by the worker, which stands in for an agent that is gone.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from kitbag.errors import UsageError
 from kitbag.events import Notice
+from kitbag.library.agents import Agent as AgentFile
+from kitbag.library.modes import Mode, strictest
 from kitbag.library.tool_names import parse_tools
 from kitbag.permissions.decide import Permissions
 from kitbag.runtime.ground import Ground
@@ -24,3 +27,16 @@ def person_permissions(ground: Ground, options: Options, known: Sequence[str]) -
         raise UsageError(problem, f"there are {', '.join(known)}")
     notices = [Notice("warning", f"--allowed-tools: {problem.problem}", problem.fix) for problem in problems]
     return permissions.narrowed(access, "--allowed-tools"), notices
+
+
+def mode_of_run(own: Mode, agent: AgentFile | None, before: str) -> Mode:
+    """Where the command line says nothing: the agent's, but neither a project's agent nor an earlier beginning of the
+    session (`before`) makes it freer than the person's own settings."""
+    mode = own
+    if agent is not None and agent.permission_mode_original is not None:
+        is_own = agent.root.scope in ("user", "built-in") and own not in ("plan", "locked")
+        mode = agent.permission_mode if is_own else strictest(own, agent.permission_mode)
+    return strictest(mode, before) if before in _MODES else mode
+
+
+_MODES: Final = frozenset(("plan", "locked", "default", "acceptEdits", "autonomous"))

@@ -1,0 +1,108 @@
+"""Waiting for tasks: told soon after the end, never longer than the time given, whoever ends on the way."""
+
+import asyncio
+import os
+import signal
+import time
+
+import pytest
+
+from kitbag.runtime.task_reports import report_of
+from kitbag.runtime.worker_process import until_finished
+from kitbag.tasks.board import SHOWN, Board
+from kitbag.tasks.model import End, Task
+from kitbag.tasks.owner import Owner, this_process
+from kitbag.tools.delegation import Report
+from kitbag.tools.task import LONGEST_ANSWER, told
+from tasks.workshop import Workshop
+
+AT_ONCE = 0.2
+
+
+def begun(workshop: Workshop, **more: object) -> Task:
+    task_id = workshop.put()
+    assert asyncio.run(workshop.board.claim(workshop.task(task_id), **more))
+    return workshop.task(task_id)
+
+
+async def waited(board: Board, home: str, task_id: str, seconds: float) -> tuple[str, float]:
+    await until_finished(board, home, task_id, seconds)
+    return board.find(task_id).status, time.monotonic()
+
+
+def test_twenty_who_wait_are_told_at_once_and_so_is_whoever_comes_later(workshop: Workshop) -> None:
+    task = begun(workshop)
+
+    async def main() -> None:
+        boards = [Board(workshop.journal) for _ in range(20)]
+        waiting = [asyncio.create_task(waited(board, workshop.home, task.id, 30)) for board in boards]
+        await workshop.journal.changed(workshop.journal.last_seq(), 0.1)
+        assert await workshop.board.end(task.id, task.run, End("completed", "Done."))
+        ended = time.monotonic()
+        for status, told in await asyncio.gather(*waiting):
+            assert status == "completed"
+            assert told - ended < AT_ONCE
+        ended = time.monotonic()
+        status, told = await waited(Board(workshop.journal), workshop.home, task.id, 30)
+        assert status == "completed"
+        assert told - ended < AT_ONCE
+
+    asyncio.run(main())
+
+
+def test_nobody_waits_longer_than_they_said(workshop: Workshop) -> None:
+    task = begun(workshop)
+
+    async def main() -> None:
+        for seconds in (0.0, 0.05, 2.2):
+            start = time.monotonic()
+            status, told = await waited(workshop.board, workshop.home, task.id, seconds)
+            assert status == "running"
+            assert seconds <= told - start < seconds + AT_ONCE
+
+    asyncio.run(main())
+
+
+def test_of_work_whose_worker_was_killed_the_end_comes_all_the_same(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits sees to it that another worker takes over."""
+    workshop.script({"text": "Done.", "delay": 0.5})
+    task_id = workshop.put()
+    worker = workshop.worker(idle=20)
+    workshop.until_status(task_id, "running")
+    workshop.until(lambda: workshop.records(task_id, "user"))
+    os.kill(worker, signal.SIGKILL)
+    workshop.nursery.wait(worker)
+    monkeypatch.setenv("HOME", str(workshop.world.home))
+    status, _ = asyncio.run(waited(workshop.board, workshop.home, task_id, 30))
+    assert status == "completed"
+
+
+def test_work_in_front_of_a_process_that_is_gone_has_ended_for_whoever_waits(workshop: Workshop) -> None:
+    me = this_process()
+    gone = Owner(me.machine, me.boot, me.pid, "1")  # the number is taken, by another process
+    task_id = workshop.put(background=False)
+    assert asyncio.run(workshop.board.claim(workshop.task(task_id), gone))
+    status, _ = asyncio.run(waited(workshop.board, workshop.home, task_id, 30))
+    assert status == "interrupted"
+
+
+def test_a_long_answer_is_whole_page_by_page_and_in_nobody_s_memory(workshop: Workshop) -> None:
+    task = begun(workshop)
+    text = "".join(f"{number:07} of a long answer\n" for number in range(400_000))
+    assert asyncio.run(workshop.board.end(task.id, task.run, End("completed", text)))
+    end = Board(workshop.journal).find(task.id).end
+    assert end is not None
+    assert (end.text, end.length) == (text[:SHOWN], len(text))
+    report = report_of(workshop.board, workshop.task(task.id))
+    assert report.text == text
+    for offset in (0, 1_000_000, len(text) - 10, len(text), len(text) + 5):
+        shown = _page(report, offset)
+        assert text[offset : offset + LONGEST_ANSWER].strip() in shown
+        assert len(shown) < LONGEST_ANSWER + 1_000
+        assert ("more characters" in shown) == (offset + LONGEST_ANSWER < len(text))
+
+
+def _page(report: Report, offset: int) -> str:
+    return "".join(str(getattr(part, "text", "")) for part in told(report, offset).content)
