@@ -16,7 +16,8 @@ from kitbag.tools.delegation import Report
 from kitbag.tools.task import LONGEST_ANSWER, told
 from tasks.workshop import Workshop
 
-AT_ONCE = 0.2
+AT_ONCE = 1.0
+"""Measured it is 20 to 50 ms; machines that run tests are busy."""
 
 
 def begun(workshop: Workshop, **more: object) -> Task:
@@ -39,13 +40,13 @@ def test_twenty_who_wait_are_told_at_once_and_so_is_whoever_comes_later(workshop
         await workshop.journal.changed(workshop.journal.last_seq(), 0.1)
         assert await workshop.board.end(task.id, task.run, End("completed", "Done."))
         ended = time.monotonic()
-        for status, told in await asyncio.gather(*waiting):
+        for status, heard in await asyncio.gather(*waiting):
             assert status == "completed"
-            assert told - ended < AT_ONCE
+            assert heard - ended < AT_ONCE
         ended = time.monotonic()
-        status, told = await waited(Board(workshop.journal), workshop.home, task.id, 30)
+        status, heard = await waited(Board(workshop.journal), workshop.home, task.id, 30)
         assert status == "completed"
-        assert told - ended < AT_ONCE
+        assert heard - ended < AT_ONCE
 
     asyncio.run(main())
 
@@ -56,9 +57,9 @@ def test_nobody_waits_longer_than_they_said(workshop: Workshop) -> None:
     async def main() -> None:
         for seconds in (0.0, 0.05, 2.2):
             start = time.monotonic()
-            status, told = await waited(workshop.board, workshop.home, task.id, seconds)
+            status, over = await waited(workshop.board, workshop.home, task.id, seconds)
             assert status == "running"
-            assert seconds <= told - start < seconds + AT_ONCE
+            assert seconds <= over - start < seconds + AT_ONCE
 
     asyncio.run(main())
 

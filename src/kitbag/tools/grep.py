@@ -34,6 +34,8 @@ DEFAULT_LIMIT: Final = 200
 MOST_LIMIT: Final = 2_000
 MOST_AT_ONCE: Final = 64 << 20
 """Bytes of a single file that are searched across its lines."""
+MOST_LOOKED: Final = 20_000
+"""Files whose size is asked for to say what was not searched."""
 _FAILED = 2
 _PLAIN = re.compile(r"[\w ]+")
 
@@ -239,21 +241,23 @@ def _spanning(arguments: GrepArguments) -> list[str]:
 
 def _too_large(folder: Folder, wanted: FileFilter, context: Context, stop: threading.Event) -> list[str]:
     """Files that were not searched: looked for only when nothing was found, because it takes nearly as long."""
-    found = 0
+    found = looked = 0
 
     def take(paths: list[str]) -> bool:
-        nonlocal found
+        nonlocal found, looked
         look, descriptor = os.stat, folder.descriptor
         for path in paths:
             with contextlib.suppress(OSError):
                 large = look(path, dir_fd=descriptor, follow_symlinks=False).st_size > LARGEST_FILE
                 found += large and wanted.wants(path)
-        return True
+        looked += len(paths)
+        return looked < MOST_LOOKED
 
-    list_files(find_ripgrep(context.workspace), folder, Which(hidden=True), take, stop)
-    if not found:
-        return []
-    return [f"{found:,} files over {LARGEST_FILE >> 20} MB were not searched: give one as path to search it"]
+    list_files(find_ripgrep(context.workspace), folder, Which(hidden=True, names=wanted.names()), take, stop)
+    limit = f"over {LARGEST_FILE >> 20} MB were not searched: give one as path to search it"
+    if found:
+        return [f"{'at least ' if looked >= MOST_LOOKED else ''}{found:,} files {limit}"]
+    return [f"files {limit}"] if looked >= MOST_LOOKED else []
 
 
 GREP = Tool("Grep", description("Grep"), GrepArguments, _grep, reads_only=True)

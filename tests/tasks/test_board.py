@@ -1,0 +1,275 @@
+"""The board: what many processes write to at once, and what follows from its records."""
+
+import asyncio
+import json
+import os
+import socket
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kitbag.errors import AmbiguousError, NotFoundError
+from kitbag.store.journal import Journal
+from kitbag.store.private_files import StoreError
+from kitbag.store.redaction import Redactor
+from kitbag.tasks.board import SHOWN, Board
+from kitbag.tasks.model import End, Task, Wish
+from kitbag.tasks.owner import Owner, this_process
+from kitbag.tasks.version import is_newer
+
+DONE = End("completed", "Done.")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "state" / "journal.db")
+
+
+@pytest.fixture
+def board(path: str) -> Iterator[Board]:
+    with Journal.open(path, Redactor([])) as journal:
+        yield Board(journal)
+
+
+def put(board: Board, task_id: str = "aaaa00000001", **more: Any) -> Task:
+    given: dict[str, Any] = {"root": "r", "parent": "", "depth": 1, "background": True, **more}
+    return asyncio.run(board.create(task_id, "agent", Wish("doer", "Do it.", directory="/w"), **given))
+
+
+def claim(board: Board, task: Task, **more: Any) -> bool:
+    return asyncio.run(board.claim(task, **more))
+
+
+def end(board: Board, task: Task, how: End = DONE) -> bool:
+    return asyncio.run(board.end(task.id, task.run, how))
+
+
+def test_another_process_sees_a_task_as_soon_as_it_is_created(board: Board, path: str) -> None:
+    task = put(board)
+    with Journal.open(path, Redactor([])) as journal:
+        other = Board(journal)
+        assert other.find(task.id) == task
+        assert other.wish(task.id).prompt == "Do it."
+        assert claim(other, other.find(task.id))
+    assert board.find(task.id).status == "running"
+    assert board.find(task.id).owner == this_process()
+
+
+def test_one_of_two_claims_it_and_the_first_end_counts(board: Board) -> None:
+    task = put(board)
+    assert [claim(board, task), claim(board, task)] == [True, False]
+    begun = board.find(task.id)
+    assert end(board, begun)
+    assert not end(board, begun, End("failed"))
+    assert board.find(task.id).end == DONE
+    assert not claim(board, begun)
+
+
+def test_what_was_ended_is_begun_by_nobody_and_can_be_resumed_by_a_person(board: Board) -> None:
+    task = put(board)
+    assert end(board, task, End("cancelled"))
+    assert not claim(board, task)  # of one who came too late
+    ended = board.find(task.id)
+    assert ended.status == "cancelled"
+    assert asyncio.run(board.queue_again(ended, Wish("doer", "Go on.")))
+    assert not asyncio.run(board.queue_again(ended, Wish("doer", "Go on twice.")))
+    assert board.wish(task.id).prompt == "Go on."
+    queued = board.find(task.id)
+    assert queued.status == "queued"
+    assert claim(board, queued)
+    assert end(board, board.find(task.id))
+    assert board.find(task.id).status == "completed"
+
+
+def test_in_front_only_who_says_so_begins_it_again(board: Board) -> None:
+    task = put(board, background=False)
+    claim(board, task)
+    end(board, board.find(task.id), End("max-turns"))
+    assert not claim(board, board.find(task.id))
+    assert claim(board, board.find(task.id), again=True)
+    assert board.find(task.id).status == "running"
+
+
+def test_a_wish_to_stop_is_kept_by_a_recovery_and_not_by_a_resumption(board: Board) -> None:
+    task = put(board)
+    claim(board, task)
+    asyncio.run(board.want_stop([board.find(task.id)]))
+    claim(board, board.find(task.id), recovered=True)
+    stopped = board.find(task.id)
+    assert (stopped.stop_wanted, stopped.recoveries, stopped.run) == (True, 1, 2)
+    child = put(board, "aaaa00000002", parent=task.id, depth=2)
+    assert child.stop_wanted
+    end(board, stopped, End("cancelled"))
+    assert put(board, "aaaa00000003", parent=task.id, depth=2).stop_wanted
+    asyncio.run(board.queue_again(board.find(task.id), Wish("doer", "Go on.")))
+    assert not board.find(task.id).stop_wanted
+    assert not put(board, "aaaa00000004", parent=task.id, depth=2).stop_wanted
+
+
+def test_it_waits_until_all_its_questions_are_answered(board: Board) -> None:
+    task = put(board)
+    claim(board, task)
+
+    def status(question: str, *, over: bool) -> str:
+        asyncio.run(board.wait_for_answer(task.id, question, over=over))
+        return board.find(task.id).status
+
+    assert status("q1", over=False) == "waiting-approval"
+    assert status("q2", over=False) == "waiting-approval"
+    assert status("q1", over=True) == "waiting-approval"
+    assert status("q2", over=True) == "running"
+    end(board, board.find(task.id))
+    assert status("q3", over=False) == "completed"
+
+
+def test_names_are_found_by_their_beginning_and_only_among_those_one_may_see(board: Board) -> None:
+    put(board, "abc000000001")
+    put(board, "abc000000002", root="other")
+    assert board.find("abc000000001").id == "abc000000001"
+    with pytest.raises(AmbiguousError):
+        board.find("abc0")
+    mine = board.find("abc0", lambda task: task.root == "r")
+    assert mine.id == "abc000000001"
+    with pytest.raises(NotFoundError) as error:
+        board.find("abc000000002", lambda task: task.root == "r")
+    assert "abc000000002" not in error.value.fix
+    for name in ("", "ab", "x" * 100_000):
+        with pytest.raises(NotFoundError):
+            board.find(name)
+
+
+def test_a_long_answer_is_put_away_whole_and_belongs_to_the_end_that_counted(board: Board) -> None:
+    task = put(board)
+    claim(board, task)
+    begun = board.find(task.id)
+    for letter, counts in (("a", True), ("b", False)):
+        assert end(board, begun, End("completed", letter * (SHOWN + 1))) is counts
+    found = board.find(task.id)
+    assert found.end is not None
+    assert (found.end.text, found.end.length) == ("a" * SHOWN, SHOWN + 1)
+    assert board.answer(found) == "a" * (SHOWN + 1)
+
+
+def test_records_of_another_version_are_passed_over(board: Board) -> None:
+    task = put(board)
+    for kind, body in (
+        ("begun", {"id": task.id}),
+        ("ended", {"id": task.id, "run": 0, "status": "completed", "mood": "good"}),
+        ("sung", {"id": task.id}),
+        ("created", {"id": "x"}),
+        ("ended", {}),
+        ("ended", []),
+    ):
+        board.journal.append("tasks", kind, body)
+    assert [found.id for found in board.all()] == [task.id]
+    assert board.find(task.id).status == "completed"
+
+
+def test_who_is_alive_is_known_by_more_than_a_number() -> None:
+    me = this_process()
+    assert me.lives() is True
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    assert me._replace(pid=ended.pid, started="").lives() is False
+    assert me._replace(started="1").lives() is False  # the number was given to another
+    assert me._replace(boot="before").lives() is False
+    assert Owner(f"elsewhere/{me.machine}", "before", 1, "1").lives() is None
+    assert me._replace(machine=f"{socket.gethostname()}/pid:[1]").lives() is None  # of another container
+    assert me._replace(machine="elsewhere/pid:[1]").is_alive()
+
+
+def test_versions_are_compared_by_their_numbers() -> None:
+    assert is_newer("0.10.0", "0.9.3")
+    assert is_newer("1.0", "")
+    assert not is_newer("0.1.0", "0.1.0")
+    assert not is_newer("", "0.1.0")
+    assert not is_newer("unknown", "0.1.0")
+
+
+TWO_AT_WORK = textwrap.dedent("""
+    import asyncio, sys
+    from kitbag.store.journal import Journal
+    from kitbag.store.redaction import Redactor
+    from kitbag.tasks.board import Board
+    from kitbag.tasks.model import End
+
+    async def main():
+        with Journal.open(sys.argv[1], Redactor([])) as journal:
+            board, won = Board(journal), []
+            async def one(task):
+                if await board.claim(task) and await board.end(task.id, task.run + 1, End("completed", sys.argv[2])):
+                    won.append(task.id)
+            await asyncio.gather(*(one(task) for task in board.unfinished()))
+            print(*won)
+
+    print("ready", flush=True)
+    sys.stdin.readline()
+    asyncio.run(main())
+""")
+
+
+def test_of_fifty_tasks_that_two_processes_want_each_has_one_owner_and_one_end(board: Board, path: str) -> None:
+    tasks = [put(board, f"{number:012x}") for number in range(50)]
+    code = [sys.executable, "-c", TWO_AT_WORK, path]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*code, "one"], **pipes) as one, subprocess.Popen([*code, "two"], **pipes) as two:
+        for process in (one, two):
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in (one, two):
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+        won = [process.communicate(timeout=30)[0].split() for process in (one, two)]
+    assert sorted(won[0] + won[1]) == [task.id for task in tasks]
+    for name, ids in zip(("one", "two"), won, strict=True):
+        for task_id in ids:
+            found = board.find(task_id).end
+            assert found is not None
+            assert found.text == name
+
+
+class TestAStoreThatFails:
+    def test_read_only_full_newer_and_foreign_are_clear_errors_and_nothing_is_lost(
+        self, board: Board, path: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        task = put(board)
+        board.journal._file.writer.execute("PRAGMA max_page_count = 1")  # as full as a disk can be
+        with pytest.raises(StoreError) as full:
+            asyncio.run(board.end(task.id, 0, End("completed", "x" * 100_000)))
+        assert "room" in full.value.fix
+        board.journal._file.writer.execute("PRAGMA max_page_count = 1000000000")
+        assert end(board, task)
+        board.journal.close()
+        with sqlite3.connect(path) as connection:
+            connection.execute("PRAGMA user_version = 999")
+        connection.close()
+        with pytest.raises(StoreError, match="newer Kitbag"):
+            Journal.open(path, Redactor([]))
+        with sqlite3.connect(path) as connection:
+            connection.execute("PRAGMA user_version = 1")
+        connection.close()
+        with Journal.open(path, Redactor([])) as journal:
+            assert Board(journal).find(task.id).end == DONE
+
+    def test_a_damaged_one_is_set_aside_and_what_can_be_read_is_on_the_board(self, board: Board, path: str) -> None:
+        for number in range(300):
+            put(board, f"{number:012x}")
+        board.journal.close()
+        size = os.path.getsize(path)
+        with open(path, "r+b") as file:
+            file.seek(size - 40_000)
+            file.write(b"\xff" * 20_000)
+        Path(path + ".check").touch()
+        with Journal.open(path, Redactor([])) as journal:
+            assert journal.saved is not None
+            found = Board(journal).all()
+            assert 0 < len(found) < 300
+            assert json.dumps([task.to_json() for task in found])
+            assert os.path.exists(os.path.join(journal.saved.folder, "journal.db"))
