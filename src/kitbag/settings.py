@@ -72,6 +72,8 @@ SETTINGS: tuple[Setting, ...] = (
         "who searches the web; auto: a SearXNG at `search.url`, else the one whose key the environment has "
         "(BRAVE_API_KEY, TAVILY_API_KEY), else DuckDuckGo, which needs none",
     ),
+    Setting("tasks.at_once", "count", 20, False, "how many background tasks run at once, at each depth of nesting"),
+    Setting("tasks.idle", "count", 30, False, "seconds without work after which the worker that hosts them leaves"),
     Setting("search.url", "text", "", False, "where that is: your SearXNG, or another address of the chosen one"),
 )
 PERMISSIONS = ("permissions.mode", "permissions.allow", "permissions.ask", "permissions.deny")

@@ -7,16 +7,13 @@ import click
 
 from kitbag.cli import output
 from kitbag.library.scopes import find_places
+from kitbag.settings import load_settings
 
 
 @click.command("worker")
-@click.option(
-    "--idle", type=click.FloatRange(0, 86_400), default=30.0, show_default=True, help="Seconds before it leaves."
-)
-@click.option(
-    "--at-once", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Tasks that run at once."
-)
-def command(idle: float, at_once: int) -> None:
+@click.option("--idle", type=click.FloatRange(0, 86_400), help="Seconds before it leaves.  [default: tasks.idle, 30]")
+@click.option("--at-once", type=click.IntRange(1, 10_000), help="Tasks that run at once.  [default: tasks.at_once, 20]")
+def command(idle: float | None, at_once: int | None) -> None:
     """Host background work until there is none.
 
     One is started by itself when a task is begun in the background, and leaves when it has been idle. Running one by
@@ -27,6 +24,10 @@ def command(idle: float, at_once: int) -> None:
     def log(text: str) -> None:
         output.remark(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {output.clean(text)}")
 
-    if not run_worker(find_places().kitbag_home, idle_seconds=idle, at_once=at_once, log=log):
+    home = find_places().kitbag_home
+    settings = load_settings(home, ())
+    idle = float(settings.get("tasks.idle")) if idle is None else idle
+    at_once = max(1, int(settings.get("tasks.at_once"))) if at_once is None else at_once
+    if not run_worker(home, idle_seconds=idle, at_once=at_once, log=log):
         output.remark("another worker is at work already")
         sys.exit(0)

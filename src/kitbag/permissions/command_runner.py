@@ -51,6 +51,8 @@ class Command(NamedTuple):
     """Given what it prints, as it comes, whatever is kept."""
     descriptors: tuple[int, ...] = ()
     """Open files that it is given."""
+    flood: int = FLOOD_BYTES
+    """Bytes of output at which it is stopped; 0: never."""
 
 
 class Ran(NamedTuple):
@@ -191,7 +193,7 @@ def _follow(pid: int, pipe: int, exited: int | None, output: "_Output", command:
         ready = _readable(watched, min(wait, _POLL) if looks_up else wait)
         if pipe in ready and not output.read(pipe):
             watched.remove(pipe)
-        if output.seen > FLOOD_BYTES:
+        if command.flood and output.seen > command.flood:
             return "output"
         if (exited in ready) if exited is not None else _has_exited(pid, None, 0):
             return ""

@@ -6,6 +6,7 @@ Used by Agent for the one that a person talks to; passes everything on to delega
 from collections.abc import Callable
 
 from kitbag.permissions.decide import Permissions
+from kitbag.permissions.model import Judgement
 from kitbag.tools.delegation import Delegation, Errand, Report, Stopped
 
 
@@ -35,11 +36,13 @@ class LaterDelegation:
     async def start(self, errand: Errand, progress: Callable[[str], None]) -> Report:
         return await self._inner.start(errand, progress)
 
-    async def start_command(self, command: str, description: str, directory: str, seconds: float) -> Report:
-        return await self._inner.start_command(command, description, directory, seconds)
+    async def start_command(
+        self, command: str, description: str, directory: str, seconds: float, judgement: Judgement
+    ) -> Report:
+        return await self._inner.start_command(command, description, directory, seconds, judgement)
 
-    async def report(self, task_id: str, seconds: float) -> Report:
-        return await self._inner.report(task_id, seconds)
+    async def report(self, task_id: str, seconds: float, offset: int = 0) -> Report:
+        return await self._inner.report(task_id, seconds, offset)
 
     async def stop(self, task_id: str) -> Stopped:
         return await self._inner.stop(task_id)

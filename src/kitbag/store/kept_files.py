@@ -184,20 +184,22 @@ class Putting:
 
     def _write_if_new(self, digest: str, data: bytes) -> None:
         """Under its name at once: one that was cut short is known by its size here, and by its digest in `get`."""
-        place = _place(digest)
+        place, shelf = _place(digest), digest[:2]
         try:
-            self._write(place, data)
-        except FileNotFoundError:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(digest[:2], 0o700, dir_fd=self._inside)
-            self._new_shelves.add(digest[:2])
-            self._write(place, data)
+            try:
+                return self._write(place, data)
+            except FileNotFoundError:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(shelf, 0o700, dir_fd=self._inside)
+                self._new_shelves.add(shelf)
+                return self._write(place, data)
         except FileExistsError:
             if self._is_whole(place, len(data)):
-                return
-            temporary = f"{digest[:2]}/.{secrets.token_hex(8)}"
-            self._write(temporary, data)
-            os.rename(temporary, place, src_dir_fd=self._inside, dst_dir_fd=self._inside)
+                return None
+        temporary = f"{shelf}/.{secrets.token_hex(8)}"
+        self._write(temporary, data)
+        os.rename(temporary, place, src_dir_fd=self._inside, dst_dir_fd=self._inside)
+        return None
 
     def _is_whole(self, place: str, size: int) -> bool:
         """A use counts against its age."""

@@ -51,9 +51,12 @@ class Wish(NamedTuple):
     command: str = ""
     """Of a background command: what the shell runs; `agent` is empty then."""
     seconds: float = 0.0
+    """Its time; 0: as long as it takes."""
+    starts_in: str = ""
+    """Where the shell starts, in the workspace of `directory`."""
     directory: str = ""
     options: Mapping[str, Any] = {}
-    """What the person said when the session began: team, persona, trust, tools."""
+    """What the person said when the session began: team, persona, trust, tools; of a command, what was decided."""
 
 
 class End(NamedTuple):
@@ -70,6 +73,8 @@ class End(NamedTuple):
     """Characters of the whole text, where `text` is only its beginning."""
     rest: str = ""
     """The name under which the whole text was put away."""
+    code: int | None = None
+    """Of a command: its exit code, where it had one. `text` is the end of what it printed."""
 
 
 class Task(NamedTuple):
@@ -134,6 +139,7 @@ class Task(NamedTuple):
             "cost": end.cost,
             "seconds": end.seconds,
             "error": end.error,
+            "code": end.code,
             "branch": end.branch,
             "warnings": list(self.warnings),
         }

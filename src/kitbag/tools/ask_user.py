@@ -10,8 +10,7 @@ from msgspec import Meta
 
 from kitbag.errors import KitbagError
 from kitbag.text.hidden import one_line, reveal_hidden
-from kitbag.tools.base import Arguments, Context, Outcome, PersonQuestion, answer, description, failure
-from kitbag.tools.nested_arguments import NestedTool
+from kitbag.tools.base import Arguments, Context, Outcome, PersonQuestion, Tool, answer, description, failure
 
 MOST_QUESTIONS: Final = 4
 MOST_OPTIONS: Final = 10
@@ -72,4 +71,4 @@ def _plain(text: str) -> str:
     return one_line(reveal_hidden(text))
 
 
-ASK_USER = NestedTool("AskUser", description("AskUser"), AskArguments, _ask)
+ASK_USER = Tool("AskUser", description("AskUser"), AskArguments, _ask)

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from functools import cache
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -139,12 +139,30 @@ class Tool(NamedTuple, Generic[A]):
 
 @cache
 def _schema(arguments: type[Arguments]) -> dict[str, Any]:
-    """Of the arguments alone: msgspec writes a reference to a definition, which not every provider follows. Made once:
-    every agent that is started has its own set of the same tools."""
+    """Each struct stands where it is used: msgspec writes references to definitions, which not every provider follows.
+    What says little is left out, because it costs tokens in every request: bounds of lengths, which are told when they
+    are broken, and empty defaults. Made once: every agent that is started has its own set of the same tools."""
     whole = msgspec.json.schema(arguments)
-    schema = dict(whole["$defs"][arguments.__name__])
-    schema.pop("title", None)
-    return schema
+    return cast("dict[str, Any]", _told(whole["$defs"][arguments.__name__], whole["$defs"]))
+
+
+def _told(schema: Any, definitions: dict[str, Any]) -> Any:
+    if isinstance(schema, list):
+        return [_told(item, definitions) for item in cast("list[Any]", schema)]
+    if not isinstance(schema, dict):
+        return schema
+    fields = cast("dict[str, Any]", schema)
+    if "$ref" in fields:
+        fields = {**definitions[str(fields["$ref"]).rpartition("/")[2]], **fields}
+    if fields.get("type") == "object" and "properties" in fields:
+        inner = {name: _told(value, definitions) for name, value in fields["properties"].items()}
+        fields = {**fields, "properties": inner}
+    else:
+        fields = {key: _told(value, definitions) for key, value in fields.items()}
+    return {key: value for key, value in fields.items() if key not in _UNTOLD and (key != "default" or value)}
+
+
+_UNTOLD: Final = frozenset(("$ref", "title", "minLength", "maxLength", "additionalProperties"))
 
 
 def description(name: str) -> str:

@@ -60,18 +60,18 @@ class Output:
     def last_line(self) -> str:
         """What stands last on the screen."""
         end = bytes((self._tail or self._head)[-_LINE_BYTES:])
-        lines = _tidy(end)[0].split("\n")
+        lines = tidy(end)[0].split("\n")
         return next((line.strip()[-_LONGEST_LINE:] for line in reversed(lines) if line.strip()), "")
 
     def shown(self, without: str = "") -> Shown:
         """`without` is ours and not the command's: where it stands in the text, it is taken out."""
         whole = self.size == len(self._head) + len(self._tail)
         if whole:
-            head, overwritten = _tidy(bytes(self._head + self._tail))
+            head, overwritten = tidy(bytes(self._head + self._tail))
             head = tail = head.replace(without, "") if without else head
         else:
-            head, above = _tidy(_to_a_line_end(bytes(self._head)))
-            tail, below = _tidy(_from_a_line_start(bytes(self._tail[-_TAIL_BYTES:])))
+            head, above = tidy(_to_a_line_end(bytes(self._head)))
+            tail, below = tidy(_from_a_line_start(bytes(self._tail[-_TAIL_BYTES:])))
             overwritten = above + below
         if head.count(_UNREADABLE) * 5 > len(head) > _SHOWN_OF_BINARY:
             cut = f"all but the start of the output, which is not text ({amount(self.size)})"
@@ -118,7 +118,7 @@ def _from_a_line_start(data: bytes) -> bytes:
     return data[at + 1 :] if at >= 0 else data.lstrip(bytes(range(0x80, 0xC0)))
 
 
-def _tidy(data: bytes) -> tuple[str, int]:
+def tidy(data: bytes) -> tuple[str, int]:
     """As a terminal would leave it, and how many lines were overwritten on the way."""
     text = data.decode("utf-8", "replace")
     overwritten = 0

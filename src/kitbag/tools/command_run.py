@@ -7,13 +7,13 @@ gives it one that ends when nobody waits for it any more.
 import asyncio
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import NamedTuple, TypeVar
 
 from kitbag.errors import InvalidError
 from kitbag.library.modes import Mode
-from kitbag.permissions.command_runner import Command, Ran, Tick, run_command
+from kitbag.permissions.command_runner import FLOOD_BYTES, Command, Ran, Tick, run_command
 from kitbag.permissions.environment import scrubbed
 from kitbag.permissions.model import Judgement, Workspace
 from kitbag.permissions.sandbox import Confinement, run_confined
@@ -33,6 +33,9 @@ class Wanted(NamedTuple):
     mode: Mode
     session_id: str = ""
     descriptors: tuple[int, ...] = ()
+    environment: Mapping[str, str] | None = None
+    """Of the one that wanted it, where that is another process; None: this one's."""
+    flood: int = FLOOD_BYTES
 
 
 def confinement_of(wanted: Wanted) -> Confinement | None:
@@ -46,13 +49,16 @@ def confinement_of(wanted: Wanted) -> Confinement | None:
 def run_wanted(wanted: Wanted, stop: threading.Event, heard: Callable[[bytes], None], tick: Tick | None = None) -> Ran:
     """Raises InvalidError, SandboxError among them, when it did not run."""
     confinement = confinement_of(wanted)
+    own = os.environ if wanted.environment is None else wanted.environment
     # A sandbox takes secrets out itself.
-    given = dict(os.environ) if confinement is not None else dict(_scrubbed(tuple(os.environ.items())))
+    given = dict(own) if confinement is not None else dict(_scrubbed(tuple(own.items())))
     given.pop("OLDPWD", None)  # of no command of the session
     given["PWD"] = wanted.directory
     if wanted.session_id:
         given |= {"KITBAG_SESSION_ID": wanted.session_id, "CLAUDE_SESSION_ID": wanted.session_id}
-    command = Command(wanted.text, wanted.directory, given, wanted.seconds, _KEPT, stop, heard, wanted.descriptors)
+    command = Command(
+        wanted.text, wanted.directory, given, wanted.seconds, _KEPT, stop, heard, wanted.descriptors, wanted.flood
+    )
     if confinement is None:
         return run_command(command, tick)
     return run_confined(command, tick, confinement=confinement, workspace=wanted.workspace)

@@ -6,6 +6,8 @@ Used by task and bash; values and one protocol.
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from kitbag.permissions.model import Judgement
+
 from kitbag.permissions.decide import Permissions
 
 
@@ -31,7 +33,7 @@ class Report(NamedTuple):
     status: str
     is_finished: bool
     text: str = ""
-    """The final answer, or what a command has printed so far."""
+    """The final answer; or a piece of what a command has printed so far."""
     error: str = ""
     description: str = ""
     turns: int = 0
@@ -42,6 +44,12 @@ class Report(NamedTuple):
     """What it does at this moment."""
     branch: str = ""
     warnings: tuple[str, ...] = ()
+    code: int | None = None
+    """Of a command that has ended: its exit code."""
+    next: int = 0
+    """Of a command: the byte of its output at which what follows the piece begins."""
+    size: int = 0
+    """Of a command: the bytes of output that there are."""
 
 
 class Stopped(NamedTuple):
@@ -67,12 +75,16 @@ class Delegation(Protocol):
         """In front: when it has ended. In the background: at once. Raises KitbagError for what can't be started."""
         ...
 
-    async def start_command(self, command: str, description: str, directory: str, seconds: float) -> Report:
-        """In the background; what it may do was decided before."""
+    async def start_command(
+        self, command: str, description: str, directory: str, seconds: float, judgement: Judgement
+    ) -> Report:
+        """In the background, for so long, or as long as it takes; it was judged before, and a person has agreed where
+        that says `ask`. Raises KitbagError for what can't be started."""
         ...
 
-    async def report(self, task_id: str, seconds: float) -> Report:
-        """When it has ended, or when the time is over. Raises NotFoundError with close ids."""
+    async def report(self, task_id: str, seconds: float, offset: int = 0) -> Report:
+        """When it has ended, or when the time is over. `offset`: the byte of a command's output at which its piece
+        begins. Raises NotFoundError with close ids."""
         ...
 
     async def stop(self, task_id: str) -> Stopped: ...

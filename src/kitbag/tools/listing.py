@@ -64,10 +64,10 @@ def _by_ripgrep(
         nonlocal rest, some
         whole, end, rest = (rest + chunk).rpartition(b"\0")
         some = some or bool(end)
-        return not end or take(os.fsdecode(whole).split("\0"))
+        return not end or take(os.fsdecode(whole).removeprefix("./").split("\0./"))
 
     try:
-        ended = run_process(words, folder, taken, stop, SECONDS)
+        ended = run_process([*words, "--", "./"], folder, taken, stop, SECONDS)
     except OSError:
         return None
     unopened = unopened_in(ended.errors)

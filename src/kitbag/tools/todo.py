@@ -12,8 +12,7 @@ from msgspec import Meta
 
 from kitbag.messages import ToolCall
 from kitbag.text.hidden import one_line, reveal_hidden
-from kitbag.tools.base import Arguments, Context, Outcome, answer, description
-from kitbag.tools.nested_arguments import NestedTool
+from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer, description
 
 MOST: Final = 100
 LONGEST: Final = 500
@@ -81,4 +80,4 @@ def told_again(called: dict[str, ToolCall], began: Collection[str], kept: Collec
     return "\n".join(("<todo-list>", "As TodoWrite left it last:", *lines, "</todo-list>"))
 
 
-TODO_WRITE = NestedTool("TodoWrite", description("TodoWrite"), TodoArguments, _write)
+TODO_WRITE = Tool("TodoWrite", description("TodoWrite"), TodoArguments, _write)
