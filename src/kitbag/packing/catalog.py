@@ -60,13 +60,16 @@ def render_skills(
     pairs: Sequence[tuple[Skill, Verdict]],
     budget: Budget | None = None,
     format: Format = "list",  # noqa: A002
+    *,
+    over_mcp: bool = False,
 ) -> Catalog:
-    """`pairs` in sorted order, as Registry.visible_skills gives them. No skills: no text at all."""
+    """`pairs` in sorted order, as Registry.visible_skills gives them. No skills: no text at all. `over_mcp`: for a
+    model that has the tools of the MCP server instead of Kitbag's own."""
     lengths = [
         (len(skill.summary) if skill.when_to_use else len(skill.description)) if verdict.described else 0
         for skill, verdict in pairs
     ]
-    return _render(pairs, lengths, budget or Budget(), format, _SKILLS)
+    return _render(pairs, lengths, budget or Budget(), format, _SKILLS_OVER_MCP if over_mcp else _SKILLS)
 
 
 def render_agents(
@@ -95,6 +98,10 @@ _SKILLS = _Words(
     "Use the Skill tool to load any of these before doing the work it covers:",
     "Use the `load_skill` tool to load any skill before using its capabilities.",
     "SearchSkills",
+)
+_SKILLS_OVER_MCP = _SKILLS._replace(
+    intro="Use the load_skill tool to load any of these before doing the work it covers:",
+    search_tool="search_skills",
 )
 _AGENTS = _Words(
     "agent",
@@ -152,7 +159,7 @@ def _count_line(described: int, listed: int, total: int, words: _Words) -> str:
         line += f", {total - listed} are not listed"
         line += f": {words.search_tool} finds them" if words.search_tool else ""
     if described < total:
-        line += f"; every one can be {'loaded' if words is _SKILLS else 'used'} by its name"
+        line += f"; every one can be {'used' if words is _AGENTS else 'loaded'} by its name"
     return f"({line}.)"
 
 

@@ -235,8 +235,9 @@ class Delegated:
         reports = [self._report(task) for task in others]
         tokens, cost = sum(report.tokens for report in reports), sum(report.cost or 0.0 for report in reports)
         if self._parent and self._root:
-            totals = resume(self.board.journal, self._root).totals
-            return tokens + totals.usage.shown_to_model + totals.usage.output, cost + totals.cost
+            with contextlib.suppress(KitbagError):  # of a session that can't be read nobody knows
+                totals = resume(self.board.journal, self._root).totals
+                return tokens + totals.usage.shown_to_model + totals.usage.output, cost + totals.cost
         return tokens, cost
 
     def _family(self) -> list[Task]:

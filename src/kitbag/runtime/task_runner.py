@@ -119,7 +119,7 @@ class TaskRunner:
         """Ends the work when that is wanted, by whomever, or when it has stood still for too long."""
         while not work.done():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(wanted.wait(), 1.0)
+                await asyncio.wait_for(wanted.wait(), self._watchdog.every)
             if wanted.is_set():
                 self._cancel(work)
                 return

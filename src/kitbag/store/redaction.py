@@ -86,20 +86,21 @@ class Redactor:
             return value
         if isinstance(value, (dict, Mapping)):
             made: dict[object, object] = {}
+            clean = self._clean
             for key, item in cast("Mapping[object, object]", value).items():
-                name = self.text(key) if isinstance(key, str) else key
+                name = self.text(key) if isinstance(key, str) and key not in clean else key
                 while name in made:  # two secrets as keys must not become one entry
                     name = f"{name}+"
-                made[name] = self._entry(key, item)
+                if not isinstance(item, str):
+                    made[name] = self.value(item)
+                elif isinstance(key, str) and hides_secret(key, item):
+                    made[name] = MARK
+                else:
+                    made[name] = item if item in clean else self.text(item)
             return made
         if isinstance(value, (list, tuple)):
             return [self.value(item) for item in cast("Iterable[object]", value)]
         return value
-
-    def _entry(self, key: object, value: object) -> object:
-        if isinstance(key, str) and isinstance(value, str) and hides_secret(key, value):
-            return MARK
-        return self.value(value)
 
     def _known_spans(self, text: str) -> Iterator[Span]:
         for secret in self._anywhere:

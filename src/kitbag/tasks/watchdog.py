@@ -10,6 +10,8 @@ Name = Literal["model", "tool", "answer"]
 LIMITS: Final[dict[Name, float]] = {"model": 900.0, "tool": 3_600.0, "answer": 7 * 86_400.0}
 """Seconds without a sign of life."""
 _WARN_AT = 0.5
+_LOOKS = 30
+"""In the time of the shortest limit."""
 _WHAT: Final[dict[Name, str]] = {
     "model": "the model has said nothing",
     "tool": "a tool runs",
@@ -30,6 +32,11 @@ class Watchdog:
         """Why the task was ended, when it was."""
         self._since = time.monotonic()
         self._warned = False
+
+    @property
+    def every(self) -> float:
+        """Seconds between two looks: often enough for the shortest limit, and not more, for there may be many tasks."""
+        return min(max(min(self.limits.values()) / _LOOKS, 0.05), 30.0)
 
     def enter(self, phase: Phase) -> None:
         self.phase = phase
