@@ -34,6 +34,7 @@ from kitbag.runtime.delegation import Delegated, options_for_worker
 from kitbag.runtime.subagent import Inherited
 from kitbag.runtime.worker import Worker
 from kitbag.store.journal import Journal, journal_path
+from kitbag.store.journal_file import File, open_file
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import End, Wish
@@ -88,9 +89,7 @@ class House:
         self.journal_path = journal_path(str(self.kitbag))
 
     def journal(self) -> "Watched":
-        journal = Watched.open(self.journal_path, Redactor())
-        assert isinstance(journal, Watched)
-        return journal
+        return Watched(open_file(self.journal_path), Redactor())
 
     def say(self, delay: float) -> None:
         self.script.write_text(json.dumps({"replies": [{"text": "The answer is 42.", "delay": delay}]}))
@@ -111,8 +110,8 @@ class House:
 class Watched(Journal):
     """Keeps the time that is spent waiting until something is durable."""
 
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, file: File, redactor: Redactor) -> None:
+        super().__init__(file, redactor)
         self.waits: list[float] = []
 
     async def _hand_over(self, batch: Any) -> Any:
@@ -164,7 +163,7 @@ class Chief:
 async def in_front(house: House, count: int) -> list[Row]:
     chief = Chief(2 * count)
     options = Options(directory=str(house.work), limits=Limits())
-    with house.journal() as journal:
+    with contextlib.closing(house.journal()) as journal:
         async with Agent(provider=chief, options=options, journal=journal) as agent, agent.run("Begin.") as run:
             before = len(journal.waits)
             ended = await run.wait()
@@ -188,7 +187,7 @@ async def in_front(house: House, count: int) -> list[Row]:
 
 async def durable_step(house: House, count: int) -> list[Row]:
     body = {"text": "forty words of an answer " * 10}
-    with house.journal() as journal:
+    with contextlib.closing(house.journal()) as journal:
         await journal.write("bench", "warm", body)
         journal.waits.clear()
         bare = list[float]()
@@ -257,7 +256,7 @@ class GatedWorker(Worker):
 
 
 async def many_at_once(house: House, count: int) -> list[Row]:
-    with house.journal() as journal:
+    with contextlib.closing(house.journal()) as journal:
         board = Board(journal)
         await _served(house, journal, board, 1)  # imports, and the first request
         gate, begun, ended, memory = await _served(house, journal, board, count)

@@ -337,3 +337,29 @@ def test_D55_whatever_happens_to_a_record_the_next_request_is_well_formed(
         assert session.messages()[-1].text.endswith("go on")
     assert os.path.exists(path)
     json.dumps([str(message) for message in session.messages()])
+
+
+def test_what_is_held_is_written_in_one_commit_with_the_next_record_and_not_before(journal: Journal) -> None:
+    async def work() -> None:
+        session = Session(journal, "s1")
+        await session.start(Header("/w", "m", "default"), later=True)
+        await session.set_prompt(Ledger(()), {"mode": "default"}, later=True)
+        assert journal.last(session.stream) is None
+        await session.add_user((Text("Hi"),))
+        await session.add_user((Text("Again"),))
+        assert [record.kind for record in journal.read(session.stream)] == ["session", "prompt", "user", "user"]
+
+    asyncio.run(work())
+    assert resume(journal, "s1").made_for == {"mode": "default"}
+
+
+def test_what_is_held_is_not_lost_when_the_next_record_can_t_be_written(journal: Journal) -> None:
+    async def work() -> None:
+        session = Session(journal, "s1")
+        await session.start(Header("/w", "m", "default"), later=True)
+        with pytest.raises(StoreError):
+            await session.end("completed", float("nan"))  # type: ignore[arg-type] - which is no JSON
+        await session.add_user((Text("Hi"),))
+        assert [record.kind for record in journal.read(session.stream)] == ["session", "user"]
+
+    asyncio.run(work())

@@ -256,3 +256,23 @@ def test_the_time_it_takes_grows_with_the_text_and_no_faster(unit: str) -> None:
     started = time.monotonic()
     redactor.text(text)
     assert time.monotonic() - started < 20, "a pattern that reads again and again takes minutes"
+
+
+def test_what_was_seen_to_be_clean_says_nothing_about_a_text_that_holds_it() -> None:
+    redactor = Redactor(["correct-horse-battery"])
+    plain = "the staple of a battery"
+    for _ in range(2):
+        assert redactor.value({"text": plain, "note": [plain]}) == {"text": plain, "note": [plain]}
+        assert redactor.value({"text": f"{plain} correct-horse-battery"}) == {"text": f"{plain} [REDACTED]"}
+        # The same text is none of a secret's business under one name, and a secret under another.
+        assert redactor.value({"note": "hunter2hunter2", "password": "hunter2hunter2"}) == {
+            "note": "hunter2hunter2",
+            "password": "[REDACTED]",
+        }
+
+
+def test_what_is_remembered_as_clean_is_bounded() -> None:
+    redactor = Redactor()
+    for number in range(3_000):
+        redactor.text(f"{number} " + "x" * 2_000)
+    assert sum(map(len, redactor._clean)) < 3_000_000

@@ -273,3 +273,13 @@ class TestAStoreThatFails:
             assert 0 < len(found) < 300
             assert json.dumps([task.to_json() for task in found])
             assert os.path.exists(os.path.join(journal.saved.folder, "journal.db"))
+
+
+def test_those_below_stand_behind_the_one_that_began_them(board: Board) -> None:
+    put(board, "aaaa00000001", root="r")
+    put(board, "aaaa00000002", root="r")
+    put(board, "aaaa00000003", root="r", parent="aaaa00000001")
+    put(board, "aaaa00000004", root="r", parent="aaaa00000003")
+    assert [task.id[-1] for task in board.below("r")] == ["1", "3", "4", "2"]
+    assert [task.id[-1] for task in board.begun_by("r")] == ["1", "2"]
+    assert board.begun_by("aaaa00000004") == []

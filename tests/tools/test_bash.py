@@ -499,7 +499,9 @@ class Delegating:
     def __init__(self) -> None:
         self.given = ("", "", "", -1.0)
 
-    async def start_command(self, command: str, description: str, directory: str, seconds: float) -> Report:
+    async def start_command(
+        self, command: str, description: str, directory: str, seconds: float, judgement: Judgement
+    ) -> Report:
         self.given = (command, description, directory, seconds)
         return Report("t7", "Bash", "running", False)
 
@@ -509,7 +511,7 @@ class Delegating:
     async def start(self, errand: Errand, progress: Callable[[str], None]) -> Report:
         raise AssertionError
 
-    async def report(self, task_id: str, seconds: float) -> Report:
+    async def report(self, task_id: str, seconds: float, offset: int = 0) -> Report:
         raise AssertionError
 
     async def stop(self, task_id: str) -> Stopped:

@@ -22,6 +22,7 @@ from kitbag.errors import KitbagError, UsageError
 from kitbag.runtime.agent import Agent, Options
 
 if TYPE_CHECKING:
+    from kitbag.cli.terminal_approver import TerminalApprover
     from kitbag.cli.terminal_asker import TerminalAsker
 
 STATUS_CODES: Final = {
@@ -99,7 +100,8 @@ async def _run_all(wanted: Wanted, first: Request | None, report: Report, interr
     assert task is not None
     interruption.cancels(task.cancel)
     code, count = 0, 0
-    async with Agent(options=wanted.options, person=_person(wanted)) as agent:
+    approver, person = _people(wanted)
+    async with Agent(options=wanted.options, approver=approver, person=person) as agent:
         report.redactor = agent.journal.redactor
 
         async def answer(request: Request) -> int:
@@ -146,14 +148,15 @@ def _remark(text: str) -> None:
     output.remark(output.clean(text))
 
 
-def _person(wanted: Wanted) -> "TerminalAsker | None":
+def _people(wanted: Wanted) -> "tuple[TerminalApprover | None, TerminalAsker | None]":
     """Whoever typed the command, where its answer is for their eyes: a script must never wait for somebody."""
     if wanted.output_format != "text" or not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
-        return None
+        return None, None
+    from kitbag.cli.terminal_approver import TerminalApprover
     from kitbag.cli.terminal_asker import TerminalAsker
 
-    asker = TerminalAsker()
-    return asker if asker.is_there() else None
+    approver = TerminalApprover()
+    return (approver, TerminalAsker()) if approver.is_there() else (None, None)
 
 
 def _exit_code(run: Run) -> int:

@@ -26,6 +26,7 @@ from kitbag.events import (
     TextDelta,
     ThinkingDelta,
     ToolFinished,
+    ToolProgress,
     ToolStarted,
     TurnEnded,
 )
@@ -45,6 +46,8 @@ _NAMES: Final = {
     "TurnEnded": "turn_end",
     "RunEnded": "result",
 }
+
+_TELLING: Final = frozenset(("Task", "Skill"))
 
 
 class Report:
@@ -101,6 +104,11 @@ class Report:
 class TextReport(Report):
     """The answer; on stderr warnings always, progress where it is a terminal."""
 
+    def __init__(self, secrets: tuple[str, ...] = ()) -> None:
+        super().__init__(secrets)
+        self._telling: set[str] = set()
+        """Calls whose progress is shown: what other agents do."""
+
     def event(self, event: Event) -> None:
         super().event(event)
         match event:
@@ -111,7 +119,12 @@ class TextReport(Report):
                 self._dim(f"{event.model}, {event.mode}, session {event.session}")
             case ToolStarted():
                 self._dim(f"  {event.title}")
-            case ToolFinished(is_error=True):
+                if event.name in _TELLING:
+                    self._telling.add(event.call_id)
+            case ToolProgress():
+                if event.call_id in self._telling:
+                    self._dim(f"    {event.text}")
+            case ToolFinished():
                 self._dim(f"    {event.summary}")
             case SkillLoaded():
                 if event.by == "user" or event.rights:

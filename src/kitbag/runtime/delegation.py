@@ -14,6 +14,7 @@ from kitbag.errors import InvalidError, KitbagError
 from kitbag.library.agents import Agent as AgentFile
 from kitbag.permissions.approvals import Refusal
 from kitbag.permissions.decide import Permissions, child_mode
+from kitbag.permissions.model import Judgement
 from kitbag.runtime.options import Options
 from kitbag.runtime.stopping import stop_task
 from kitbag.runtime.subagent import Inherited
@@ -38,11 +39,24 @@ class Shared:
     def __init__(self, board: Board, at_once: int = AT_ONCE) -> None:
         self.board = board
         self.signals = Signals(board)
+        self._here: set[asyncio.Task[None]] = set()
         self._slots = [asyncio.Semaphore(at_once) for _ in range(DEEPEST + 1)]
 
     def slot(self, task: Task) -> asyncio.Semaphore:
         """So many at once at each depth: whoever waits for what it began does not keep that from beginning."""
         return self._slots[min(task.depth, DEEPEST)]
+
+    def run_here(self, task: Task, wish: Wish) -> None:
+        """A command that no worker can run: it ends with this process."""
+        from kitbag.runtime.command_task import CommandTask
+
+        async def run() -> None:
+            if await self.board.claim(task):
+                await CommandTask(self.board, self.board.find(task.id), self.signals).run(wish)
+
+        running = asyncio.create_task(run())
+        self._here.add(running)
+        running.add_done_callback(self._here.discard)
 
 
 class Delegated:
@@ -195,25 +209,54 @@ class Delegated:
             return None
         return Delegated(agent.inherited, self._root, task.id, task.depth, self.shared)
 
-    async def start_command(self, command: str, description: str, directory: str, seconds: float) -> Report:
-        raise InvalidError("background commands need a worker, and none is there", "run it in front")
+    async def start_command(
+        self, command: str, description: str, directory: str, seconds: float, judgement: Judgement
+    ) -> Report:
+        from kitbag.runtime.command_task import with_decision
 
-    async def _hand_to_worker(self, task_id: str) -> None:
-        """What keeps a worker from doing it is said with the task, which waits on the board."""
-        from kitbag.runtime.worker_process import ensure_worker
+        inherited = self._inherited()
+        wish = Wish(
+            "",
+            "",
+            description,
+            parent_mode=inherited.mode,
+            command=command,
+            seconds=seconds,
+            starts_in=directory,
+            directory=inherited.ground.places.cwd,
+            options=options_for_worker(inherited.options),
+        )
+        redactor = self.board.journal.redactor
+        wish = await asyncio.to_thread(with_decision, wish, judgement, inherited.ground.workspace, redactor)
+        task = await self.board.create(
+            new_id(), "command", wish, root=self._root, parent=self._parent, depth=self._depth + 1, background=True
+        )
+        if not await self._hand_to_worker(task.id):
+            self.shared.run_here(task, wish)
+        return self._report(self.board.find(task.id))
 
-        hosting = await asyncio.to_thread(ensure_worker, self._inherited().ground.places.kitbag_home)
+    async def _hand_to_worker(self, task_id: str) -> bool:
+        """What keeps a worker from doing it is said with the task, which waits on the board. False when there is none,
+        and none can be started."""
+        from kitbag.runtime.worker_process import at_work, ensure_worker
+
+        kitbag_home = self._inherited().ground.places.kitbag_home
+        hosting = await asyncio.to_thread(ensure_worker, kitbag_home)
         if hosting.problem:
             await self.board.warn(task_id, hosting.problem)
+        if hosting.started or not hosting.problem:
+            return True
+        found = at_work(kitbag_home)
+        return found is not None and found.owner.is_alive()
 
     # Looking
 
-    async def report(self, task_id: str, seconds: float) -> Report:
+    async def report(self, task_id: str, seconds: float, offset: int = 0) -> Report:
         from kitbag.runtime.worker_process import until_finished
 
         task = self.board.find(task_id, self._is_ours)
         await until_finished(self.board, self._inherited().ground.places.kitbag_home, task.id, seconds)
-        return self._report(self.board.find(task.id))
+        return report_of(self.board, self.board.find(task.id), offset)
 
     def _is_ours(self, task: Task) -> bool:
         """A model sees the tasks of its session and of its directory, not those of a person's other work."""
@@ -231,7 +274,7 @@ class Delegated:
 
     def spent(self) -> tuple[int, float]:
         """By all others that count against the same limits: whoever began this one, and all that was begun."""
-        others = [task for task in self._family() if task.id != self._parent]
+        others = [task for task in self._family() if task.id != self._parent and task.kind == "agent"]
         reports = [self._report(task) for task in others]
         tokens, cost = sum(report.tokens for report in reports), sum(report.cost or 0.0 for report in reports)
         if self._parent and self._root:

@@ -13,8 +13,9 @@ from kitbag.events import Notice
 from kitbag.library.modes import Mode
 from kitbag.library.scopes import find_places
 from kitbag.permissions.approvals import Approvals, Approver
+from kitbag.permissions.decide import Permissions
 from kitbag.permissions.rule_files import Given
-from kitbag.runtime.ground import lay_ground
+from kitbag.runtime.ground import Ground, lay_ground
 from kitbag.runtime.model_choice import Wishes, choose_model
 from kitbag.runtime.options import Options
 from kitbag.runtime.person_permissions import person_permissions
@@ -35,19 +36,8 @@ def lay_inherited(
     approver: Approver | None = None,
 ) -> Inherited:
     """`mode`: of whoever starts the agent; None: the person's own."""
-    if not os.path.isdir(directory):
-        raise InvalidError(f"{directory} is not there any more", "begin it again elsewhere")
-    places = find_places(directory)
-    ground = lay_ground(
-        places,
-        given=Given(options.mode, options.only_tools, options.ask, options.no_tools),
-        trust_workspace=options.trust_workspace,
-        extra=options.extra,
-        team=options.team,
-        persona=options.persona,
-    )
-    permissions, notices = person_permissions(ground, options, [tool.name for tool in every_tool()])
-    sources, problems = model_sources(load_settings(places.kitbag_home, ()))
+    ground, permissions, notices = lay_person(directory, options)
+    sources, problems = model_sources(load_settings(ground.places.kitbag_home, ()))
     notices += [Notice(found.severity, f"{found.place}: {found.problem}", found.fix) for found in problems]
     for notice in notices:
         note(notice)
@@ -56,6 +46,22 @@ def lay_inherited(
     return Inherited(
         ground, journal, sources, approvals, permissions, mode or permissions.mode, options, chosen, provider
     )
+
+
+def lay_person(directory: str, options: Options) -> tuple[Ground, Permissions, list[Notice]]:
+    """What they stand on there, and what they allow. Raises KitbagError."""
+    if not os.path.isdir(directory):
+        raise InvalidError(f"{directory} is not there any more", "begin it again elsewhere")
+    ground = lay_ground(
+        find_places(directory),
+        given=Given(options.mode, options.only_tools, options.ask, options.no_tools),
+        trust_workspace=options.trust_workspace,
+        extra=options.extra,
+        team=options.team,
+        persona=options.persona,
+    )
+    permissions, notices = person_permissions(ground, options, [tool.name for tool in every_tool()])
+    return ground, permissions, notices
 
 
 def read_options(given: Mapping[str, Any]) -> Options:

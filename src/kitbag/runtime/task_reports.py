@@ -3,18 +3,25 @@
 Used by delegation, by whoever stops tasks, and by the commands that show them.
 """
 
+import contextlib
+import os
 from collections.abc import Iterator
 
 from kitbag.agent.records import Totals
 from kitbag.agent.session import Session, resume
 from kitbag.errors import KitbagError
 from kitbag.store.journal import Journal
+from kitbag.store.private_files import StoreError
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import End, Task, TaskStatus
+from kitbag.tasks.output_file import PIECE_BYTES, Piece, read_end, read_piece
 from kitbag.tools.delegation import Report
 
 
-def report_of(board: Board, task: Task) -> Report:
+def report_of(board: Board, task: Task, offset: int = 0, most: int = PIECE_BYTES) -> Report:
+    """`offset` and `most`: the piece of a command's output."""
+    if task.kind == "command":
+        return _command_report(board, task, offset, most)
     end, activity = task.end, ""
     if end is None:
         end, activity = _so_far(board.journal, task)
@@ -36,8 +43,52 @@ def report_of(board: Board, task: Task) -> Report:
     )
 
 
+def _command_report(board: Board, task: Task, offset: int, most: int) -> Report:
+    end = task.end or End(task.status)
+    piece, error = Piece("", 0, 0), end.error
+    activity = "" if task.is_finished else _last_line(board.journal, task)
+    try:
+        piece = read_piece(state_folder(board.journal), task.id, offset, most)
+    except StoreError as problem:
+        error = error or problem.problem
+    # It was redacted when it was written, piece by piece, by a process that may know other secrets.
+    text = board.journal.redactor.text(piece.text) if piece.size else end.text
+    return Report(
+        task.id,
+        "Bash",
+        task.status,
+        task.is_finished,
+        text,
+        error,
+        task.description,
+        seconds=end.seconds,
+        activity=activity,
+        warnings=task.warnings,
+        code=end.code,
+        next=piece.next,
+        size=piece.size,
+    )
+
+
+def _last_line(journal: Journal, task: Task) -> str:
+    """Of what has been printed so far."""
+    try:
+        lines = read_end(state_folder(journal), task.id).split("\n")
+    except StoreError:
+        return ""
+    return next((journal.redactor.text(line.strip()) for line in reversed(lines) if line.strip()), "")
+
+
+def state_folder(journal: Journal) -> str:
+    return os.path.dirname(journal.path)
+
+
 def end_so_far(board: Board, task: Task, status: TaskStatus, error: str = "") -> End:
     """What it did until now, kept by whoever has to end it in its place."""
+    if task.kind == "command":
+        with contextlib.suppress(StoreError):
+            return End(status, read_end(state_folder(board.journal), task.id), error)
+        return End(status, error=error)
     return _so_far(board.journal, task)[0]._replace(status=status, error=error)
 
 
@@ -56,8 +107,6 @@ def spent_before(journal: Journal, task: Task) -> End:
 
 def _so_far(journal: Journal, task: Task) -> tuple[End, str]:
     end = End(task.status)
-    if task.kind != "agent":
-        return end, ""
     sessions = list(_sessions(journal, sessions_of(task)))
     if not sessions or sessions[-1].id != task.session:
         return _with_totals(end, [session.totals for session in sessions]), ""  # it has not begun yet

@@ -8,6 +8,7 @@ trust of the workspace as they are now; questions wait in the approval queue.
 import asyncio
 import os
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -18,10 +19,12 @@ from kitbag.errors import KitbagError
 from kitbag.events import Notice
 from kitbag.permissions.approval_queue import ApprovalQueue, QueueApprover
 from kitbag.permissions.approvals import Answer, Approvals, Question
+from kitbag.runtime.command_task import CommandTask
 from kitbag.runtime.delegation import DEEPEST, Delegated, Shared
 from kitbag.runtime.sources import key_values, model_sources
 from kitbag.runtime.stand_in import lay_inherited, read_options
 from kitbag.runtime.subagent import Inherited, asked_by
+from kitbag.runtime.task_reports import end_so_far
 from kitbag.runtime.task_runner import TaskRunner
 from kitbag.runtime.worker_grounds import Grounds
 from kitbag.runtime.worker_process import bound_log, give_sign_of_life, locked
@@ -45,6 +48,11 @@ IDLE_SECONDS: Final = 30.0
 MOST_RECOVERIES: Final = 3
 AT_ONCE: Final = 20
 """At each depth, so that those who wait for the tasks that they began never keep them from beginning."""
+COMMANDS_AT_ONCE: Final = 100
+"""Apart from those: a server that runs for days takes no agent's place."""
+_COMMANDS: Final = -1
+_LEAVING_SECONDS: Final = 1.0
+"""For commands to end, when the worker has to."""
 _MOST_TROUBLE: Final = 60
 """Times in a row, a second apart, that the journal may fail before the worker gives up."""
 _LOOK_SECONDS: Final = 1.0
@@ -90,7 +98,8 @@ class Worker:
         self._log = log
         self._sign_of_life = sign_of_life
         self._running: dict[str, asyncio.Task[None]] = {}
-        self._depths: Counter[int] = Counter()
+        self._commands: dict[str, CommandTask] = {}
+        self._lanes: Counter[int] = Counter()
         self._grounds = Grounds(self._lay)
         self._me = this_process()
         self._looked = (-1, 0.0)
@@ -121,6 +130,13 @@ class Worker:
     def running(self) -> list[str]:
         """Also what runs in front of those, as it was last seen: for a moment in which nothing may be read."""
         return [task.id for task in self.board.open_now() if task.owner == self._me]
+
+    def leave_commands(self) -> None:
+        for command in list(self._commands.values()):
+            command.leave()
+
+    def runs_commands(self) -> bool:
+        return any(command.is_running for command in list(self._commands.values()))
 
     async def close(self) -> None:
         await self._grounds.close()
@@ -157,7 +173,7 @@ class Worker:
             await self._recover(task)
 
     def _has_room(self, task: Task) -> bool:
-        return self._depths[task.depth] < self._at_once
+        return self._lanes[_lane(task)] < (COMMANDS_AT_ONCE if task.kind == "command" else self._at_once)
 
     def _is_lost(self, task: Task) -> bool:
         """What another worker did is, since we have the lock, even where we can't see its processes."""
@@ -165,10 +181,10 @@ class Worker:
 
     async def _recover(self, task: Task) -> None:
         if task.stop_wanted:
-            await self.board.end(task.id, task.run, End("cancelled"))
+            await self.board.end(task.id, task.run, end_so_far(self.board, task, "cancelled"))
         elif task.kind == "command":
-            problem = "interrupted (unknown outcome): the process that ran it ended"
-            await self.board.end(task.id, task.run, End("interrupted", error=problem))
+            problem = "interrupted (unknown outcome): the process that ran it ended; it is not run again by itself"
+            await self.board.end(task.id, task.run, end_so_far(self.board, task, "interrupted", problem))
         elif task.recoveries >= MOST_RECOVERIES:
             problem = f"its process ended {task.recoveries + 1} times; it is not tried again unless you resume it"
             await self.board.end(task.id, task.run, End("interrupted", error=problem))
@@ -176,7 +192,7 @@ class Worker:
             self._begin(task, recovered=True)
 
     def _begin(self, task: Task, *, recovered: bool = False) -> None:
-        self._depths[task.depth] += 1
+        self._lanes[_lane(task)] += 1
         self._running[task.id] = asyncio.create_task(self._claimed(task, recovered))
 
     def _got_on(self, task: Task) -> bool:
@@ -191,12 +207,14 @@ class Worker:
         except KitbagError as error:  # it stays as it is on the board, and is found there again
             self._log(f"task {task.id}: {error.problem}. {error.fix}")
         finally:
-            self._depths[task.depth] -= 1
+            self._lanes[_lane(task)] -= 1
             del self._running[task.id]
 
     async def _carry_out(self, task: Task, recovered: bool) -> None:
         try:
             wish, asked = self.board.last_wish(task.id)
+            if task.kind == "command":
+                return await self._command(task, wish)
             watchdog = Watchdog()
             async with self._grounds.of(wish) as inherited:
                 approver = _TaskApprover(self._queue, self.board, task.id, watchdog)
@@ -217,6 +235,14 @@ class Worker:
             for one in (task, *self.board.below(task.id)):
                 await self._queue.withdraw(asked_by(one.agent, one.id))
 
+    async def _command(self, task: Task, wish: Wish) -> None:
+        self._commands[task.id] = CommandTask(self.board, task, self._shared.signals)
+        try:
+            end = await self._commands[task.id].run(wish)
+        finally:
+            del self._commands[task.id]
+        self._log(f"task {task.id} (command): {end.status}")
+
     def _for_child(self, task: Task) -> "Callable[[Agent, Task], Delegation | None]":
         def made(agent: "Agent", _: Task) -> "Delegation | None":
             return (
@@ -235,6 +261,10 @@ class Worker:
 
     def _note(self, notice: Notice) -> None:
         self._log(notice.text)
+
+
+def _lane(task: Task) -> int:
+    return _COMMANDS if task.kind == "command" else task.depth
 
 
 def run_worker(
@@ -276,6 +306,12 @@ async def _serve(kitbag_home: str, lock: int, idle_seconds: float, at_once: int,
 
 def _leave(worker: Worker, number: int) -> NoReturn:
     """At once. What runs stays on the board as it is: the next worker goes on with it, as after a crash."""
+    if worker.runs_commands():
+        # In another thread, since this one may hold what that needs.
+        threading.Thread(target=worker.leave_commands, daemon=True).start()
+        deadline = time.monotonic() + _LEAVING_SECONDS
+        while worker.runs_commands() and time.monotonic() < deadline:
+            time.sleep(0.01)
     end_processes(*worker.running())
     os._exit(128 + number)
 

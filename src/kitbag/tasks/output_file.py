@@ -19,6 +19,7 @@ from kitbag.tools.read import amount
 
 MOST_BYTES: Final = 100_000_000
 FOLDER: Final = "output"
+"""In the folder of the journal."""
 LAST_CHARACTERS: Final = 4_000
 """Of the end of the output, for whoever is told of the end."""
 PIECE_BYTES: Final = 40_000
@@ -36,7 +37,7 @@ _PLAIN = bytes((9, 10, *range(32, 127)))
 class OutputFile:
     """Written by one thread. What can't be kept is counted; `problem` says why."""
 
-    def __init__(self, kitbag_home: str, task_id: str, redactor: Redactor, most: int = MOST_BYTES) -> None:
+    def __init__(self, state: str, task_id: str, redactor: Redactor, most: int = MOST_BYTES) -> None:
         self.problem = ""
         self.last = ""
         self._redactor = redactor
@@ -49,7 +50,7 @@ class OutputFile:
         self._is_full = False
         self._descriptor = -1
         try:
-            with private_files.directory(kitbag_home, f"state/{FOLDER}") as inside:
+            with private_files.directory(state, FOLDER) as inside:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
                 self._descriptor = os.open(task_id, flags, 0o600, dir_fd=inside)
         except OSError as error:
@@ -191,9 +192,9 @@ class Piece(NamedTuple):
     """Of all that there is by now."""
 
 
-def read_piece(kitbag_home: str, task_id: str, offset: int, most: int = PIECE_BYTES) -> Piece:
-    """Empty where there is nothing. Raises StoreError for what can't be read."""
-    with _opened(kitbag_home, task_id) as (descriptor, size):
+def read_piece(state: str, task_id: str, offset: int, most: int = PIECE_BYTES) -> Piece:
+    """`state`: the folder of the journal. Empty where there is nothing. Raises StoreError for what can't be read."""
+    with _opened(state, task_id) as (descriptor, size):
         at = min(offset, size)
         data = os.pread(descriptor, min(most, size - at), at) if size else b""
     skipped = 0
@@ -203,9 +204,9 @@ def read_piece(kitbag_home: str, task_id: str, offset: int, most: int = PIECE_BY
     return Piece(data[skipped:end].decode("utf-8", "replace"), at + end, size)
 
 
-def read_end(kitbag_home: str, task_id: str) -> str:
+def read_end(state: str, task_id: str) -> str:
     """The last of it, from the start of a line."""
-    with _opened(kitbag_home, task_id) as (descriptor, size):
+    with _opened(state, task_id) as (descriptor, size):
         at = max(0, size - LAST_CHARACTERS)
         data = os.pread(descriptor, size - at, at) if size else b""
     line = data.find(b"\n") + 1 if at else 0
@@ -213,9 +214,9 @@ def read_end(kitbag_home: str, task_id: str) -> str:
 
 
 @contextlib.contextmanager
-def _opened(kitbag_home: str, task_id: str) -> Generator[tuple[int, int], None, None]:
+def _opened(state: str, task_id: str) -> Generator[tuple[int, int], None, None]:
     """A descriptor and the size of what it is of; 0 for what is not there, or is no file."""
-    path = os.path.join(kitbag_home, "state", FOLDER, task_id)
+    path = os.path.join(state, FOLDER, task_id)
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:

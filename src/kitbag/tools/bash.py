@@ -11,13 +11,14 @@ import threading
 from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Final, NamedTuple
 
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from kitbag.errors import InvalidError
 from kitbag.messages import Text
 from kitbag.permissions.command_runner import FLOOD_BYTES, Ran
 from kitbag.permissions.model import Judgement
 from kitbag.permissions.sandbox import describe
+from kitbag.text.hidden import one_line, reveal_hidden
 from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer, description, failure
 from kitbag.tools.command_directory import Trail, inside
 from kitbag.tools.command_output import Output, Shown
@@ -39,7 +40,7 @@ _HELD = re.compile(
 
 class BashArguments(Arguments, frozen=True):
     command: Annotated[str, Meta(min_length=1, max_length=MOST_BYTES)]
-    timeout: Annotated[int, Meta(ge=1, le=LONGEST_TIME, description="Milliseconds.")] = USUAL_TIME
+    timeout: Annotated[int, Meta(ge=1, le=LONGEST_TIME, description="Milliseconds.")] | UnsetType = UNSET
     description: Annotated[str, Meta(max_length=1_000, description="What it does, in a few words.")] = ""
     run_in_background: bool = False
 
@@ -57,19 +58,19 @@ async def _bash(arguments: BashArguments, context: Context) -> Outcome:
         return unusable
     if not inside(context.directory, context.workspace):
         return _gone(context)
-    if arguments.run_in_background:
-        return await _in_background(arguments, context)
     judgement = context.judgement or _judged(arguments.command, context)
     wanted = Wanted(
         arguments.command,
         context.directory,
-        arguments.timeout / 1_000,
+        (arguments.timeout or USUAL_TIME) / 1_000,
         context.workspace,
         judgement,
         context.permissions.mode,
         context.session_id,
     )
     try:
+        if arguments.run_in_background:
+            return await _in_background(arguments, wanted, context)
         async with _kept(context, wanted):
             done = await _run(wanted, context)
     except InvalidError as error:
@@ -98,17 +99,25 @@ def _unusable(command: str) -> Outcome | None:
     return None
 
 
-async def _in_background(arguments: BashArguments, context: Context) -> Outcome:
+async def _in_background(arguments: BashArguments, wanted: Wanted, context: Context) -> Outcome:
     delegation = context.delegation
     if delegation is None:
         return failure("background commands are not available here", "Run it in the foreground, with a timeout.")
-    # Work in the background has no end unless one was set.
-    seconds = arguments.timeout / 1_000 if arguments.timeout != USUAL_TIME else 0.0
-    report = await delegation.start_command(arguments.command, arguments.description, context.directory, seconds)
+    confinement_of(wanted)  # so that it is refused here, if it is
+    seconds = wanted.seconds if arguments.timeout else 0.0  # it has no end unless one was set
+    report = await delegation.start_command(
+        wanted.text, one_line(reveal_hidden(arguments.description)), wanted.directory, seconds, wanted.judgement
+    )
     if report.error:
         return failure(f"the command was not started: {report.error}")
-    how = f'See its output with TaskOutput (task_id "{report.id}"), end it with TaskStop.'
-    return answer(f"It runs in the background as task {report.id}. {how}", f"runs in the background as {report.id}")
+    until = f", for {seconds:g} s at most" if seconds else ""
+    lines = [
+        f"It runs in the background as task {report.id}{until}. You will be told when it ends.",
+        f'See what it prints with TaskOutput(task_id="{report.id}", block=false), end it with'
+        f' TaskStop(task_id="{report.id}"). Undo does not take back what it changes.',
+        *(f"Warning: {one_line(warning)}" for warning in report.warnings),
+    ]
+    return answer("\n".join(lines), f"runs in the background as {report.id}")
 
 
 def _gone(context: Context) -> Outcome:

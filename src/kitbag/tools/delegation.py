@@ -6,9 +6,8 @@ Used by task and bash; values and one protocol.
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from kitbag.permissions.model import Judgement
-
 from kitbag.permissions.decide import Permissions
+from kitbag.permissions.model import Judgement
 
 
 class Errand(NamedTuple):

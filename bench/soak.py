@@ -1,0 +1,259 @@
+"""Clients begin background tasks, wait for them and stop some, while worker and clients are killed at random moments.
+
+    python bench/soak.py --kills 200
+
+Prints how many kills it survived, and checks what was promised: every id that was returned is on the board, every task
+ends, what is said to run has a process that lives, no step with effects is done twice, what was stopped stays stopped,
+and the journal is whole. Ends with 1 where that is not so. With the same --seed it does the same, as far as it can.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from kitbag.agent.session import PREFIX, new_id
+from kitbag.runtime.stopping import stop_task
+from kitbag.runtime.worker_process import at_work, ensure_worker, look_after
+from kitbag.store.journal import Journal, journal_path
+from kitbag.store.redaction import Redactor
+from kitbag.tasks.board import Board
+from kitbag.tasks.model import Task, Wish
+from kitbag.tasks.processes import processes_of
+
+LEASE = 15.0
+"""Seconds in which what is said to run must have a process that lives: as long as a worker takes to start, and more."""
+KINDS = ("Does", "Reads", "Waits")
+EFFECT = {"name": "Bash", "arguments": {"command": 'echo done >> "effects/$KITBAG_SESSION_ID"'}}
+LOOK = {"name": "Read", "arguments": {"file_path": "script.json"}}
+RULES = [
+    {"system": "Task\\s+Does", "replies": [{"calls": [EFFECT]}, {"calls": [LOOK]}, {"text": "Done."}]},
+    {"system": "Task\\s+Waits", "replies": [{"calls": [LOOK], "delay": 0.7}, {"calls": [EFFECT]}, {"text": "Done."}]},
+    {"replies": [{"calls": [LOOK]}, {"text": "Done.", "delay": 0.2}]},
+]
+
+
+class Ground:
+    """Where it happens; the same for those who begin tasks, who kills them, and who checks."""
+
+    def __init__(self, base: Path) -> None:
+        self.home, self.workspace, self.told = base / "home", base / "workspace", base / "told"
+        self.kitbag_home = str(self.home / ".kitbag")
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("KITBAG")},
+            "HOME": str(self.home),
+            "KITBAG_HOME": self.kitbag_home,
+        }
+
+    def lay(self) -> None:
+        for folder in (self.home / ".kitbag/agents", self.workspace / ".git", self.workspace / "effects", self.told):
+            folder.mkdir(parents=True)
+        agent = "---\nname: doer\ndescription: Does.\ntools: Bash, Read\n---\nDo it."
+        (self.home / ".kitbag/agents/doer.md").write_text(agent)
+        (self.home / ".kitbag/settings.toml").write_text("[tasks]\nidle = 2\n")
+        (self.workspace / "script.json").write_text(json.dumps({"rules": RULES}))
+
+    def journal(self) -> Journal:
+        return Journal.open(journal_path(self.kitbag_home), Redactor([]))
+
+    def wish(self, kind: str) -> Wish:
+        model = f"scripted:{self.workspace / 'script.json'}"
+        options = {"only_tools": ["Bash", "Read"]}
+        return Wish("doer", f"{kind} it.", parent_model=model, directory=str(self.workspace), options=options)
+
+    def acknowledged(self) -> list[list[str]]:
+        """What clients were told, in their own words, the last line perhaps cut off by their end."""
+        lines = [line for file in self.told.iterdir() for line in file.read_text().splitlines(keepends=True)]
+        return [line.split() for line in lines if line.endswith("\n")]
+
+
+# --- a client ---------------------------------------------------------------------------------------------------
+
+
+async def begin_tasks(ground: Ground, number: int, seed: int, pause: float) -> None:
+    """Until it is killed. What it says was said to it, by a method that returned."""
+    chance = random.Random(seed)
+    told = os.open(ground.told / str(number), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    mine: list[str] = []
+    with ground.journal() as journal:
+        board = Board(journal)
+        while True:
+            kind = chance.choice(KINDS)
+            task = await board.create(
+                new_id(), "agent", ground.wish(kind), root="root", parent="", depth=1, background=True
+            )
+            os.write(told, f"created {task.id} {kind}\n".encode())
+            mine.append(task.id)
+            await asyncio.to_thread(ensure_worker, ground.kitbag_home)
+            if chance.random() < 0.15:
+                stopped = await stop_task(board, board.find(chance.choice(mine)), "person")
+                os.write(told, f"stopped {stopped.report.id} {stopped.report.status}\n".encode())
+            await asyncio.sleep(chance.uniform(0, 2 * pause))
+
+
+class Clients:
+    def __init__(self, ground: Ground, count: int, chance: random.Random, pause: float) -> None:
+        self._ground, self._chance, self._pause = ground, chance, pause
+        self._next = 0
+        self._alive: list[subprocess.Popen[bytes]] = [self._start() for _ in range(count)]
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        self._next += 1
+        words = [str(self._ground.home.parent), str(self._next), str(self._chance.randrange(1 << 30)), str(self._pause)]
+        return subprocess.Popen([sys.executable, __file__, "client", *words], env=self._ground.environment)
+
+    def kill_one(self) -> None:
+        """And start another in its place."""
+        victim = self._alive.pop(self._chance.randrange(len(self._alive)))
+        victim.kill()
+        victim.wait()
+        self._alive.append(self._start())
+
+    def end(self) -> None:
+        for client in self._alive:
+            client.kill()
+            client.wait()
+
+
+# --- who kills, and who checks ----------------------------------------------------------------------------------
+
+
+def kill_worker(ground: Ground) -> bool:
+    found = at_work(ground.kitbag_home)
+    if found is None or not found.owner.lives():
+        return False
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(found.owner.pid, signal.SIGKILL)
+    return True
+
+
+async def ghosts_last(board: Board, ground: Ground) -> float:
+    """How long something was said to run that nothing runs, while others may look; at most the lease is allowed."""
+    begun = time.monotonic()
+    while any(_is_ghost(task) for task in board.unfinished()):
+        if time.monotonic() - begun > LEASE:
+            break
+        await look_after(board, ground.kitbag_home)
+        await asyncio.sleep(0.05)
+    return time.monotonic() - begun
+
+
+def _is_ghost(task: Task) -> bool:
+    return task.status != "queued" and (task.owner is None or not task.owner.lives())
+
+
+async def drain(board: Board, ground: Ground, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while board.unfinished() and time.monotonic() < deadline:
+        await look_after(board, ground.kitbag_home)
+        await asyncio.sleep(0.1)
+
+
+def check(ground: Ground, board: Board, killed: Counter[str], ghosts: list[float]) -> list[str]:
+    """What is not as it was promised."""
+    wrong: list[str] = []
+    tasks = {task.id: task for task in board.all()}
+    acknowledged = ground.acknowledged()
+    wrong += [f"task {line[1]} was returned and is lost" for line in acknowledged if line[1] not in tasks]
+    for kind, task_id, status in acknowledged:
+        if kind == "stopped" and tasks[task_id].status != status:
+            wrong.append(f"task {task_id} was stopped as {status} and is {tasks[task_id].status}")
+    for task in tasks.values():
+        wrong += _check_task(ground, board, task)
+    wrong += [f"something seemed to run for {seconds:.1f} s and did not" for seconds in ghosts if seconds > LEASE]
+    with contextlib.closing(sqlite3.connect(board.journal.path)) as connection:
+        found = connection.execute("PRAGMA integrity_check").fetchone()[0]
+    wrong += [f"the journal is damaged: {found}"] if found != "ok" else []
+    return wrong
+
+
+def _check_task(ground: Ground, board: Board, task: Task) -> list[str]:
+    wrong: list[str] = []
+    if not task.is_finished:
+        return [f"task {task.id} is still {task.status}"]
+    intents = Counter(r.body["call"] for r in board.journal.read(PREFIX + task.session) if r.kind == "intent")
+    wrong += [f"task {task.id}: {call} was begun {times} times" for call, times in intents.items() if times > 1]
+    file = ground.workspace / "effects" / task.id
+    done = len(file.read_text().splitlines()) if file.exists() else 0
+    wanted = 0 if board.wish(task.id).prompt.startswith("Reads") else 1
+    if done > wanted or (task.status == "completed" and done != wanted):
+        wrong.append(f"task {task.id} ({task.status}) did its step {done} times")
+    if task.status not in ("completed", "cancelled", "interrupted"):
+        wrong.append(f"task {task.id} is {task.status}: {task.end.error if task.end else ''}")
+    if task.status == "completed" and (task.end is None or task.end.text != "Done."):
+        wrong.append(f"task {task.id} completed without its answer")
+    return wrong
+
+
+async def soak(ground: Ground, kills: int, clients: int, seed: int, pause: float) -> int:
+    chance = random.Random(seed)
+    ground.lay()
+    os.environ.clear()
+    os.environ.update(ground.environment)
+    begun, killed, ghosts = time.monotonic(), Counter[str](), list[float]()
+    with ground.journal() as journal:
+        board = Board(journal)
+        at_work_now = Clients(ground, clients, chance, pause)
+        try:
+            while sum(killed.values()) < kills:
+                await asyncio.sleep(chance.uniform(0, 1.0))
+                if chance.random() < 0.5 and kill_worker(ground):
+                    killed["worker"] += 1
+                    ghosts.append(await ghosts_last(board, ground))
+                else:
+                    at_work_now.kill_one()
+                    killed["client"] += 1
+        finally:
+            at_work_now.end()
+        await drain(board, ground, 60 + len(board.unfinished()) * 1.0)
+        wrong = check(ground, board, killed, ghosts)
+        kill_worker(ground)
+        left = processes_of(*(task.id for task in board.all()))
+        wrong += [f"{len(left)} processes are left"] if left else []
+        _tell(board, ground, killed, ghosts, time.monotonic() - begun, seed)
+    for problem in wrong[:20]:
+        print(f"WRONG: {problem}")
+    print(
+        f"survived {sum(killed.values())} kills, nothing acknowledged was lost" if not wrong else f"{len(wrong)} wrong"
+    )
+    return 1 if wrong else 0
+
+
+def _tell(board: Board, ground: Ground, killed: Counter[str], ghosts: list[float], seconds: float, seed: int) -> None:
+    tasks = board.all()
+    statuses = Counter[Any](task.status for task in tasks)
+    runs = sum(task.run > 1 for task in tasks)
+    kinds = Counter(line[0] for line in ground.acknowledged())
+    print(f"seed {seed}, {seconds:.0f} s: {killed['worker']} workers and {killed['client']} clients killed")
+    print(f"{len(tasks)} tasks, {kinds['created']} ids returned, {kinds['stopped']} stops answered")
+    print("ended: " + ", ".join(f"{count} {status}" for status, count in statuses.most_common()))
+    print(f"{runs} were taken up again; longest without a live owner after a kill: {max(ghosts, default=0.0):.2f} s")
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["client"]:
+        base, number, seed, pause = sys.argv[2:]
+        asyncio.run(begin_tasks(Ground(Path(base)), int(number), int(seed), float(pause)))
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--clients", type=int, default=10)
+    parser.add_argument("--seed", type=int, default=random.randrange(1_000_000))
+    parser.add_argument("--pause", type=float, default=2.0, help="mean seconds between two tasks of a client")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="kitbag-soak-") as base:
+        return asyncio.run(soak(Ground(Path(base)), given.kills, given.clients, given.seed, given.pause))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
