@@ -10,6 +10,7 @@ import gc
 import sys
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
+from io import TextIOBase
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kitbag.agent.run import Run
@@ -150,7 +151,8 @@ def _remark(text: str) -> None:
 
 def _people(wanted: Wanted) -> "tuple[TerminalApprover | None, TerminalAsker | None]":
     """Whoever typed the command, where its answer is for their eyes: a script must never wait for somebody."""
-    if wanted.output_format != "text" or not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
+    streams: tuple[object, ...] = (sys.stdin, sys.stdout, sys.stderr)  # None where it is closed
+    if wanted.output_format != "text" or not all(isinstance(one, TextIOBase) and one.isatty() for one in streams):
         return None, None
     from kitbag.cli.terminal_approver import TerminalApprover
     from kitbag.cli.terminal_asker import TerminalAsker
