@@ -8,7 +8,6 @@ import asyncio
 import json
 import os
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +18,7 @@ import pytest
 
 from conftest import World
 from kitbag.agent.ask_model import Patience
-from kitbag.events import Event, RunEnded, ToolStarted
+from kitbag.events import Event, RunEnded
 from kitbag.messages import Message, Text
 from kitbag.permissions.approvals import Answer, Question
 from kitbag.runtime.agent import Agent

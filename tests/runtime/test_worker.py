@@ -11,7 +11,6 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,6 +21,7 @@ from kitbag.runtime.worker import Worker
 from kitbag.runtime.worker_process import at_work, ensure_worker, look_after
 from kitbag.tasks.owner import this_process
 from kitbag.tasks.processes import MARK, processes_of
+from kitbag.testing import Step
 from runtime.test_agent import House
 from runtime.test_delegation import results, script, task
 from tasks.workshop import HANG, Nursery, Workshop, call, opened
@@ -103,7 +103,7 @@ class TestStarting:
     ) -> None:
         monkeypatch.setattr(sys, "executable", "/nowhere/python")
         house = House(workshop.world)
-        house.ask("Go", steps=script([_started(), "Fine."], ["Done."]), model="")
+        house.ask("Go", steps=script([Step(calls=(task(run_in_background=True),)), "Fine."], ["Done."]))
         assert "no worker could be started" in results(house)
         [waiting] = workshop.board.all()
         assert waiting.id in results(house)
@@ -128,12 +128,6 @@ class TestStarting:
         assert asyncio.run(look_after(workshop.board, workshop.home)) == (True, "")
         workshop.until_status(task_id, "completed")
         assert asyncio.run(look_after(workshop.board, workshop.home)) == (False, "")
-
-
-def _started() -> Any:
-    from kitbag.testing import Step
-
-    return Step(calls=(task(run_in_background=True),))
 
 
 class TestAnotherVersion:
@@ -246,6 +240,18 @@ class TestLimits:
         assert {workshop.task(top).status for top in tops} == {"completed"}
         assert {found.status for found in workshop.board.all()} == {"completed"}
         assert len(workshop.board.all()) == 9
+
+    def test_of_a_hundred_agents_that_are_wanted_at_once_twenty_work_at_most(self, workshop: Workshop) -> None:
+        house = House(workshop.world)
+        calls = tuple(task(f"t{number}") for number in range(100))
+        house.ask("Go", steps=script([Step(calls=calls), "Fine."], ["Done."]))
+        assert results(house).count("Status: completed") == 100
+        at_once, most = 0, 0
+        for record in workshop.journal.read("tasks"):
+            at_once += {"begun": 1, "ended": -1}.get(record.kind, 0)
+            most = max(most, at_once)
+        assert 1 < most <= 20
+        assert at_once == 0
 
     def test_an_agent_that_starts_itself_does_so_three_deep(self, workshop: Workshop) -> None:
         workshop.script(call("Task", subagent_type="doer", prompt="Again"), {"text": "Enough."})

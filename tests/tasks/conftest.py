@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+import needs
 from conftest import World
 from tasks.workshop import Nursery, Workshop, opened
 
@@ -17,5 +18,6 @@ def nursery() -> Iterator[Nursery]:
 
 @pytest.fixture
 def workshop(world: World, nursery: Nursery) -> Iterator[Workshop]:
+    needs.bubblewrap()  # its agents run commands
     with opened(world, nursery) as made:
         yield made

@@ -236,7 +236,7 @@ def test_of_fifty_tasks_that_two_processes_want_each_has_one_owner_and_one_end(b
 
 
 class TestAStoreThatFails:
-    def test_read_only_full_newer_and_foreign_are_clear_errors_and_nothing_is_lost(
+    def test_a_full_disk_and_a_newer_version_are_clear_errors_and_nothing_is_lost(
         self, board: Board, path: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         task = put(board)

@@ -66,11 +66,11 @@ def list_(everything: bool, running: bool, as_json: bool) -> None:
                     task.id,
                     view.name,
                     task.status,
-                    str(view.turns),
-                    f"{view.tokens:,}",
-                    _money(view.cost),
+                    "" if view.is_command else str(view.turns),
+                    "" if view.is_command else f"{view.tokens:,}",
+                    "" if view.is_command else _money(view.cost),
                     (task.started or task.created)[:16].replace("T", " "),
-                    view.activity or task.description or view.error,
+                    view.activity or task.description or view.error or _first_line(board, task),
                 )
                 for task, view in zip(found, views, strict=True)
             ],
@@ -81,6 +81,11 @@ def list_(everything: bool, running: bool, as_json: bool) -> None:
         return output.as_json([])
     output.footer("task", 0, 0, 0)
     return None
+
+
+def _first_line(board: Board, task: Task) -> str:
+    """Of a command that nobody described."""
+    return output.one_line(board.wish(task.id).command) if task.kind == "command" else ""
 
 
 def _money(cost: float | None) -> str:

@@ -51,11 +51,8 @@ def with_decision(wish: Wish, judgement: Judgement, workspace: Workspace, redact
             "the command holds what looks like a secret, and what runs in the background is written down",
             "let it read the secret from a file or a variable, or run it in the foreground",
         )
-    environment = {
-        name: value
-        for name, value in scrubbed(os.environ.items()).items()
-        if redactor.value({name: value}) == {name: value}
-    }
+    given = scrubbed(os.environ.items())
+    environment = {name: value for name, value in given.items() if redactor.value({name: value}) == {name: value}}
     decided = {
         "sandbox": judgement.sandbox,
         "network": judgement.network,
@@ -122,6 +119,7 @@ class _Done(NamedTuple):
     ran: Ran
     last: str
     """The end of what it printed."""
+    size: int
     problem: str
     held_in: str
 
@@ -196,15 +194,15 @@ class CommandTask:
             return End("failed", error=f"the command did not run: {error.problem}. {error.fix}".strip())
         if error is not None:
             return End("failed", error=f"{type(error).__name__}: {error}")
-        ran, last, _, held_in = work.result()
+        ran, last, size, _, held_in = work.result()
         if stopped or ran.stopped == "asked":
-            return End("cancelled", last)
+            return End("cancelled", last, length=size)
         if ran.stopped == "time":
-            return End("failed", last, f"stopped after {wish.seconds:g} s, when its time was over")
+            return End("failed", last, f"stopped after {wish.seconds:g} s, when its time was over", length=size)
         code = ran.status if ran.status >= 0 else 128 - ran.status
         if not code or answer_of(wish.command, ran.status):
-            return End("completed", last, code=code)
-        return End("failed", last, exit_code(ran.status) + held_in, code=code)
+            return End("completed", last, length=size, code=code)
+        return End("failed", last, exit_code(ran.status) + held_in, length=size, code=code)
 
     # In its own thread
 
@@ -220,6 +218,6 @@ class CommandTask:
                 output.close()
             confinement = confinement_of(wanted)
             held_in = f" (ran in: {describe(confinement)})" if confinement is not None else ""
-            return _Done(ran, output.last or ran.text, output.problem, held_in)
+            return _Done(ran, output.last or ran.text, output.size, output.problem, held_in)
         finally:
             self.is_running = False

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 DEEPEST: Final = 3
 AT_ONCE: Final = 20
+_LONGEST_ABOUT = 60
 
 
 class Shared:
@@ -150,7 +151,7 @@ class Delegated:
         return Wish(
             definition.full_name,
             errand.prompt,
-            errand.description,
+            errand.description or " ".join(errand.prompt.split())[:_LONGEST_ABOUT],
             errand.model,
             inherited.chosen.again,
             inherited.mode,

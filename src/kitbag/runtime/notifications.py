@@ -30,9 +30,22 @@ def _notification(task: Task) -> str:
     lines = [f"Error: {one_line(delimited(error))}"] if error else []
     lines += [shown] if shown else []
     length = (end.length if end is not None else 0) or len(text)
-    if length > LONGEST:
+    if task.kind == "command":
+        lines = _of_command(task, lines)
+    elif length > LONGEST:
         lines.append(f'[Cut: {length - LONGEST:,} more characters. TaskOutput(task_id="{task.id}", offset={LONGEST})]')
     name = html.escape(task.agent or "Bash")
     about = f' description="{html.escape(task.description)}"' if task.description else ""
     head = f'{NOTE}task-id="{task.id}" status="{task.status}" agent="{name}"{about}>'
     return "\n".join([head, *lines, "</task-notification>"])
+
+
+def _of_command(task: Task, lines: list[str]) -> list[str]:
+    """Its exit code, and the last that it printed."""
+    end = task.end
+    if end is None:
+        return lines
+    code = [f"Exit code: {end.code}"] if end.code is not None and not end.error else []
+    is_whole = end.length <= len(end.text.encode())
+    more = [] if is_whole else [f'[The end of {end.length:,} bytes. All of it: TaskOutput(task_id="{task.id}")]']
+    return [*code, *lines, *more]

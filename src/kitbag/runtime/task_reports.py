@@ -64,6 +64,7 @@ def _command_report(board: Board, task: Task, offset: int, most: int) -> Report:
         seconds=end.seconds,
         activity=activity,
         warnings=task.warnings,
+        is_command=True,
         code=end.code,
         next=piece.next,
         size=piece.size,

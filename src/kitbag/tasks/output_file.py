@@ -40,11 +40,13 @@ class OutputFile:
     def __init__(self, state: str, task_id: str, redactor: Redactor, most: int = MOST_BYTES) -> None:
         self.problem = ""
         self.last = ""
+        """The end of what was printed."""
+        self.size = 0
+        """Bytes in the file."""
         self._redactor = redactor
         self._most = most
         self._held = bytearray()
         self._is_fresh = False
-        self._written = 0
         self._dropped = 0
         self._tail = bytearray()
         self._is_full = False
@@ -134,7 +136,7 @@ class OutputFile:
     def _write_block(self, data: bytes) -> None:
         if self._is_full:
             self._drop(data)
-        elif self._written + len(data) > self._most:
+        elif self.size + len(data) > self._most:
             self._is_full = True
             self._put(f"[... more than {amount(self._most)}: only the end of what follows is kept ...]\n")
             self._drop(data)
@@ -155,7 +157,7 @@ class OutputFile:
         try:
             while data:
                 count = os.write(self._descriptor, data)
-                self._written += count
+                self.size += count
                 data = data[count:]
         except OSError as error:
             self._give_up(cannot("written", "it", error))

@@ -43,6 +43,7 @@ class Report(NamedTuple):
     """What it does at this moment."""
     branch: str = ""
     warnings: tuple[str, ...] = ()
+    is_command: bool = False
     code: int | None = None
     """Of a command that has ended: its exit code."""
     next: int = 0

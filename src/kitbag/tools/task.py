@@ -16,6 +16,7 @@ LONGEST_ANSWER: Final = 40_000
 """Characters of an answer at once; TaskOutput gives the rest."""
 LONGEST_WAIT: Final = 600_000
 _TAG: Final = "agent-answer"
+_COMMAND_TAG: Final = "command-output"
 
 
 class TaskArguments(Arguments, frozen=True):
@@ -32,7 +33,7 @@ class TaskOutputArguments(Arguments, frozen=True):
     task_id: Annotated[str, Meta(min_length=1, max_length=100)]
     block: Annotated[bool, Meta(description="Wait for its end.")] = True
     timeout: Annotated[float, Meta(ge=0, le=LONGEST_WAIT, description="Milliseconds to wait.")] = 30_000
-    offset: Annotated[int, Meta(ge=0, description="Character of the output to begin at.")] = 0
+    offset: Annotated[int, Meta(ge=0, description="Where in the output to begin, as an earlier result says.")] = 0
 
 
 class TaskStopArguments(Arguments, frozen=True):
@@ -72,7 +73,8 @@ async def _start(arguments: TaskArguments, context: Context) -> Outcome:
 
 async def _output(arguments: TaskOutputArguments, context: Context) -> Outcome:
     seconds = arguments.timeout / 1_000 if arguments.block else 0.0
-    return told(await _delegation(context).report(arguments.task_id, seconds), arguments.offset)
+    report = await _delegation(context).report(arguments.task_id, seconds, arguments.offset)
+    return told(report, arguments.offset)
 
 
 async def _stop(arguments: TaskStopArguments, context: Context) -> Outcome:
@@ -92,6 +94,8 @@ def told(report: Report, offset: int = 0) -> Outcome:
     lines += [f"Turns: {report.turns}", f"Tokens: {report.tokens}"]
     if report.cost:
         lines.append(f"Cost: ${report.cost:.4f}")
+    if report.code is not None and not report.error:
+        lines.append(f"Exit code: {report.code}")
     if report.is_finished:
         lines.append(f"Duration: {_duration(report.seconds)}")
     elif report.activity:
@@ -101,11 +105,17 @@ def told(report: Report, offset: int = 0) -> Outcome:
     if report.branch:
         lines.append(f"Branch: {report.branch} (its changes; merge what you want)")
     lines += [f"Warning: {one_line(warning)}" for warning in report.warnings]
-    shown, cut = _cut(report.text, offset)
+    tag = _COMMAND_TAG if report.is_command else _TAG
+    shown, cut = (report.text, _more(report)) if report.is_command else _cut(report.text, offset)
     if shown:
-        lines += ["", "Output:", f"<{_TAG}>", delimited(shown), f"</{_TAG}>"]
+        lines += ["", "Output:", f"<{tag}>", delimited(shown.rstrip("\n")), f"</{tag}>"]
+    elif report.is_command:
+        lines += ["", "(no more output)" if offset else "(no output)"]
     if cut:
-        lines.append(f'[{cut} Go on with TaskOutput(task_id="{report.id}", offset={offset + len(shown)}).]')
+        follows = report.next if report.is_command else offset + len(shown)
+        lines.append(f'[{cut} Go on with TaskOutput(task_id="{report.id}", offset={follows}).]')
+    elif report.is_command and not report.is_finished:
+        lines.append(f'[What it prints from now on: TaskOutput(task_id="{report.id}", offset={report.next}).]')
     if not report.is_finished:
         lines += [
             "",
@@ -114,7 +124,9 @@ def told(report: Report, offset: int = 0) -> Outcome:
             f'  - Check status: TaskOutput(task_id="{report.id}", block=false)',
             f'  - Stop: TaskStop(task_id="{report.id}")',
         ]
-    summary = f"{report.name}: {report.status}, {report.turns} turns, {report.tokens} tokens"
+    figures = [f"exit {report.code}"] if report.code is not None else [f"{report.size:,} bytes printed"]
+    figures = figures if report.is_command else [f"{report.turns} turns", f"{report.tokens} tokens"]
+    summary = ", ".join((f"{report.name}: {report.status}", *figures))
     failed = report.is_finished and report.status in ("failed", "interrupted")
     return answer("\n".join(lines), summary, cut)._replace(is_error=failed, details=reveal_hidden(shown))
 
@@ -129,10 +141,18 @@ def _cut(text: str, offset: int) -> tuple[str, str]:
     return shown, f"{left:,} more characters." if left > 0 else ""
 
 
+def _more(report: Report) -> str:
+    """Of what a command has printed, behind the piece that is shown."""
+    left = report.size - report.next
+    if left <= LONGEST_ANSWER:
+        return f"{left:,} more bytes." if left else ""
+    return f"{left:,} more bytes; the last of them begin at offset={report.size - LONGEST_ANSWER}."
+
+
 def delimited(text: str) -> str:
     """Data that can't end the block it stands in, nor pass for a part of the conversation."""
     text = reveal_hidden(text)
-    for tag in (_TAG, "task-notification", "system-reminder", "skill-invocation"):
+    for tag in (_TAG, _COMMAND_TAG, "task-notification", "system-reminder", "skill-invocation"):
         text = text.replace(f"</{tag}", f"<\\/{tag}").replace(f"<{tag}", f"<\\{tag}")
     return text
 

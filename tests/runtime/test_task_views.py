@@ -1,0 +1,33 @@
+"""What tasks cost, as a tree: the sums close."""
+
+import json
+
+from conftest import World
+from kitbag.messages import Usage
+from kitbag.runtime.task_views import costs_of
+from kitbag.testing import Rule, Script, Step
+from runtime.test_agent import House
+from runtime.test_delegation import AN_AGENT, at_home, board, task
+
+__all__ = ["at_home"]
+
+
+def test_a_whole_is_its_own_part_and_those_of_its_children(world: World) -> None:
+    world.write("~/.kitbag/agents/boss.md", "---\nname: boss\ndescription: Leads.\ntools: Task, Read\n---\nLead.\n")
+    explore = json.dumps({"subagent_type": "Explore", "prompt": "Look."})
+    two = Step(calls=(("a", "Task", explore), ("b", "Task", explore)), usage=Usage(1_000, 100))
+    rules = Script(
+        [
+            Rule([Step(text="Seen.", usage=Usage(300, 30))], system="Look\\."),
+            Rule([two, Step(text="Led.", usage=Usage(2_000, 10))], system=AN_AGENT),
+            Rule([Step(calls=(task(subagent_type="boss", prompt="Lead all."),)), Step(text="Done.")]),
+        ]
+    )
+    House(world).ask("Go.", steps=rules, only_tools=("Task", "Read"))
+    found = board(world)
+    boss = next(one for one in found.all() if one.agent == "boss")
+    costs = costs_of(found, boss)
+    assert costs.tokens == 3_110
+    assert [child.tokens for child in costs.children] == [330, 330]
+    assert costs.all_tokens == 3_110 + 2 * 330
+    assert costs.to_json()["all_tokens"] == costs.all_tokens
