@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from conftest import World
-from kitbag.agent.ask_model import Patience
 from kitbag.events import Event, RunEnded
 from kitbag.messages import Message, Text
 from kitbag.permissions.approvals import Answer, Question
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.options import Options
-from kitbag.testing import Rule, Script, Scripted, Step
+from kitbag.testing import Script, Scripted, Seen, Step
+from kitbag.tools.base import PersonAsker
 
 HANG = 60.0
 """Seconds after which something is taken to hang."""
@@ -72,7 +72,7 @@ class Victim:
         self.root = world.workspace
         self.agent: Agent | None = None
         self.ended: RunEnded | None = None
-        self.model = Scripted(Script([]))
+        self.model = Scripted(Script(()))
         self.events: list[Event] = []
         self.messages: tuple[Message, ...] = ()
 
@@ -90,25 +90,29 @@ class Victim:
         agent: Sequence[Sequence[Call]] = (),
         request: str = "Do your worst.",
         approver: Recorder | None = None,
+        person: PersonAsker | None = None,
         then: Callable[[Any, Event], None] | None = None,
         **options: Any,
     ) -> list[Told]:
         """What came of each call, in their order."""
-        rules = [Rule(_steps(agent, "a"), system=AN_AGENT), Rule(_steps(replies, "c"))]
-        self.model = Scripted(Script(rules))
-        asyncio.run(self._drive(request, approver, then, options))
+        self.model = Scripted(Replies(_steps(replies, "c"), _steps(agent, "a")))
+        asyncio.run(self._drive(request, approver, person, then, options))
         given = {f"c{turn}.{at}": call for turn, reply in enumerate(replies) for at, call in enumerate(reply)}
         found = results_in(self.messages)
         return [Told(given[key], *found[key]) for key in given if key in found]
 
     async def _drive(
-        self, request: str, approver: Recorder | None, then: Callable[[Any, Event], None] | None, more: dict[str, Any]
+        self,
+        request: str,
+        approver: Recorder | None,
+        person: PersonAsker | None,
+        then: Callable[[Any, Event], None] | None,
+        more: dict[str, Any],
     ) -> None:
         options = Options(directory=str(self.root), **more)
-        patience = Patience(first_wait=0.001)
         self.events = []
         async with asyncio.timeout(HANG):
-            async with Agent(options=options, provider=self.model, approver=approver, patience=patience) as agent:
+            async with Agent(options=options, provider=self.model, approver=approver, person=person) as agent:
                 self.agent = agent
                 async with agent.run(request) as run:
                     async for event in run:
@@ -128,12 +132,23 @@ class Victim:
         return [event for event in self.events if isinstance(event, kind)]
 
 
+class Replies(Script):
+    """One after another, also where the history is compacted meanwhile; those of an agent it starts are its own."""
+
+    def __init__(self, own: Sequence[Step], agent: Sequence[Step]) -> None:
+        super().__init__(())
+        self._own, self._agent = iter(own), iter(agent)
+
+    def next(self, seen: Seen) -> tuple[Step, None]:
+        return next(self._agent if AN_AGENT in seen.system else self._own, Step(text="Done.")), None
+
+
 def _steps(replies: Sequence[Sequence[Call]], prefix: str) -> list[Step]:
     steps = [
         Step(calls=tuple((f"{prefix}{turn}.{at}", name, _text(given)) for at, (name, given) in enumerate(reply)))
         for turn, reply in enumerate(replies)
     ]
-    return [*steps, Step(text="Done.")]
+    return steps
 
 
 def _text(arguments: Mapping[str, Any] | str) -> str:

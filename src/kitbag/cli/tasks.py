@@ -85,7 +85,7 @@ def list_(everything: bool, running: bool, as_json: bool) -> None:
 
 def _first_line(board: Board, task: Task) -> str:
     """Of a command that nobody described."""
-    return output.one_line(board.wish(task.id).command) if task.kind == "command" else ""
+    return board.wish(task.id).command[:200] if task.kind == "command" else ""
 
 
 def _money(cost: float | None) -> str:
@@ -121,24 +121,28 @@ def show(task_id: str, as_json: bool) -> None:
                 ("about", task.description),
                 ("error", view.error),
                 ("now", view.activity),
-                ("turns", str(view.turns)),
-                ("tokens", f"{view.tokens:,}"),
-                ("cost", _money(view.cost)),
+                ("exit code", "" if view.code is None else str(view.code)),
+                ("turns", "" if view.is_command else str(view.turns)),
+                ("tokens", "" if view.is_command else f"{view.tokens:,}"),
+                ("cost", "" if view.is_command else _money(view.cost)),
                 ("began", task.started or task.created),
                 ("ended", task.ended),
-                ("directory", task.directory),
+                ("directory", wish.starts_in or task.directory),
                 ("branch", view.branch),
-                ("session", task.session),
+                ("session", "" if view.is_command else task.session),
                 ("of", task.parent or task.root),
                 ("begun", f"{task.run} times" if task.run > 1 else ""),
                 *(("warning", warning) for warning in task.warnings),
             ]
         )
-        output.echo(f"\n{output.style('Asked', 'bold')}")
+        output.echo(f"\n{output.style('Command' if view.is_command else 'Asked', 'bold')}")
         output.block(wish.command or wish.prompt)
         if view.text:
-            output.echo(f"\n{output.style('Answer' if task.is_finished else 'So far', 'bold')}")
-            output.block(view.text)
+            name = "So far" if not task.is_finished else "Output" if view.is_command else "Answer"
+            output.echo(f"\n{output.style(name, 'bold')}")
+            output.block(view.text.rstrip("\n") if view.is_command else view.text)
+            if view.next < view.size:
+                output.remark(f"{view.size - view.next:,} more bytes: kitbag tasks output {task.id}")
         if costs.children:
             output.echo(f"\n{output.style('Cost, with what it began', 'bold')}")
             _show_costs(costs)
@@ -158,10 +162,12 @@ def _show_costs(costs: Costs, indent: str = "") -> None:
 @click.option(
     "--wait", "seconds", type=click.FloatRange(0, 86_400), default=0.0, metavar="SECONDS", help="For its end."
 )
-@click.option("--offset", type=click.IntRange(0), default=0, help="Character to begin at.")
+@click.option("--follow", is_flag=True, help="What a command prints, as it comes, until it ends.")
+@click.option("--offset", type=click.IntRange(0), default=0, help="Character to begin at; of a command, byte.")
 @json_option
-def output_(task_id: str, seconds: float, offset: int, as_json: bool) -> None:
+def output_(task_id: str, seconds: float, follow: bool, offset: int, as_json: bool) -> None:
     """What it has put out so far; exit code 1 while it runs, 6 when it failed."""
+    from kitbag.cli.task_output import follow_output, show_output
     from kitbag.runtime.task_reports import report_of
     from kitbag.runtime.worker_process import until_finished
 
@@ -170,12 +176,15 @@ def output_(task_id: str, seconds: float, offset: int, as_json: bool) -> None:
         if seconds:
             interruption.run(until_finished(board, find_places().kitbag_home, task.id, seconds))
         interruption.run(_look_after(board))
-        report = report_of(board, board.find(task.id))
+        if follow and not as_json:
+            interruption.run(follow_output(board, task.id, offset))
+        elif not as_json:
+            show_output(board, task.id, offset)
+        report = report_of(board, board.find(task.id), offset)
     if as_json:
-        output.as_json({**report._asdict(), "text": report.text[offset:], "offset": offset})
+        text = report.text if report.is_command else report.text[offset:]
+        output.as_json({**report._asdict(), "text": text, "offset": offset})
     else:
-        if report.text[offset:]:
-            output.exact(report.text[offset:])
         if not report.is_finished or report.error:
             output.remark(output.clean(f"{report.name}: {report.status}{': ' if report.error else ''}{report.error}"))
     sys.exit(0 if report.status in ("completed", "empty") else 6 if report.is_finished else 1)

@@ -4,6 +4,7 @@ Which address leads to which file of which skill, what may be read, and its byte
 skill to, or that the rules keep from being read, is not there. Used by resources and skill_entries.
 """
 
+import contextlib
 import hashlib
 import os
 import stat
@@ -22,6 +23,7 @@ MAIN: Final = "SKILL.md"
 LARGEST: Final = 16 * 1024 * 1024
 MOST_FILES: Final = 512
 DEEPEST: Final = 12
+MOST_DIGESTS: Final = 200_000
 _SKIPPED: Final = frozenset((".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", "venv"))
 _ELSEWHERE: Final = "from"
 """Before an address that would else lie inside that of another skill."""
@@ -47,7 +49,7 @@ class Found(NamedTuple):
     """What follows the skill in the address; empty: the skill's directory."""
 
 
-Digests = dict[tuple[str, tuple[int, int, int, int]], str]
+Digests = dict[tuple[str, tuple[int, int, int, int]], tuple[str, int]]
 
 
 class Addresses:
@@ -162,11 +164,27 @@ class Addresses:
 
     def children(self, skill: Skill, folder: str) -> list[tuple[str, bool]]:
         """What lies directly in a folder of a skill: names, and whether each is a folder. Raises NotFoundError."""
-        prefix = f"{folder}/" if folder else ""
-        below = [file.path[len(prefix) :] for file in self.files(skill) if file.path.startswith(prefix)]
-        if not below:
+        main = os.path.realpath(skill.path)
+        top = os.path.dirname(main)
+        parts = folder.split("/") if folder else []
+        place = os.path.join(top, folder)
+        wrong = any(part in ("", ".", "..") or part in _SKIPPED or "\0" in part for part in parts)
+        if not folder and skill.flags & FLAT:
+            return [(MAIN, False)]
+        if wrong or skill.flags & FLAT or not os.path.isdir(place) or os.path.realpath(place) != place.rstrip("/"):
             raise NotFoundError(f"{self.uri(skill, folder)} is not a directory resource", "")
-        return sorted({(rest.split("/", 1)[0], "/" in rest) for rest in below})
+        found: set[tuple[str, bool]] = set()
+        for name in os.listdir(place):
+            path = f"{folder}/{name}" if folder else name
+            if os.path.isdir(os.path.join(top, path)):
+                if name not in _SKIPPED and not os.path.islink(os.path.join(top, path)):
+                    found.add((name, True))
+            elif os.path.realpath(os.path.join(top, path)) == main:
+                found.add((MAIN, False))
+            elif _is_text(path):
+                with contextlib.suppress(NotFoundError):
+                    found.add((self.file(skill, path).path.rpartition("/")[2], False))
+        return sorted(found)
 
     def read(self, file: SkillFile) -> bytes:
         """Raises InvalidError."""
@@ -179,13 +197,14 @@ class Addresses:
             raise InvalidError(f"{file.path} is longer than {LARGEST:,} bytes", "read it from the skill's directory")
         return data
 
-    def digest(self, file: SkillFile) -> str:
-        """Of its bytes; reckoned once for each state of the file."""
+    def digest(self, file: SkillFile) -> tuple[str, int]:
+        """Of its bytes, and how many they are; reckoned once for each state of the file."""
         key = file.resolved, file.stamp
         known = self.digests.get(key)
         if known is None:
-            known = self.digests[key] = digest_of(self.read(file))
-            if len(self.digests) > 200_000:
+            data = self.read(file)
+            known = self.digests[key] = digest_of(data), len(data)
+            if len(self.digests) > MOST_DIGESTS:
                 self.digests.pop(next(iter(self.digests)))
         return known
 
@@ -195,8 +214,7 @@ def digest_of(data: bytes) -> str:
 
 
 def _address(skill: Skill) -> str:
-    parts = [skill.root.plugin, skill.name] if skill.root.plugin else [skill.team, skill.name] if skill.team else [skill.name]
-    return "/".join(map(_segment, parts))
+    return "/".join(_segment(part) for part in (skill.root.plugin or skill.team, skill.name) if part)
 
 
 def _segment(text: str) -> str:

@@ -31,10 +31,9 @@ def entry_of(addresses: Addresses, skill: Skill) -> dict[str, Any]:
     _check(skill, head)
     # The bytes that the head was read from, whatever the file is by now.
     resources = [{"uri": addresses.uri(skill), "digest": digest_of(data), "size": len(data)}]
-    resources += [
-        {"uri": addresses.uri(skill, file.path), "digest": addresses.digest(file), "size": file.size}
-        for file in files[1:]
-    ]
+    for file in files[1:]:
+        digest, size = addresses.digest(file)
+        resources.append({"uri": addresses.uri(skill, file.path), "digest": digest, "size": size})
     return {"uri": addresses.uri(skill), "frontmatter": head, "resources": resources}
 
 

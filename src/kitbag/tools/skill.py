@@ -41,7 +41,7 @@ async def _load(arguments: SkillArguments, context: Context) -> Outcome:
     if context.delegation is not None:
         fork = await asyncio.to_thread(context.skills.fork, name, arguments.args)
         if fork is not None:
-            return await _run_fork(fork, context, context.delegation)
+            return await run_fork(fork, context, context.delegation)
     delivered = await asyncio.to_thread(context.skills.load, arguments.skill.lstrip("/"), arguments.args)
     warnings = [problem.problem for problem in delivered.problems if problem.severity != "info"]
     known = "" if delivered.loaded else " (already there)"
@@ -51,7 +51,7 @@ async def _load(arguments: SkillArguments, context: Context) -> Outcome:
     return answer(text, summary)._replace(loaded=delivered.loaded)
 
 
-async def _run_fork(fork: Fork, context: Context, delegation: Delegation) -> Outcome:
+async def run_fork(fork: Fork, context: Context, delegation: Delegation) -> Outcome:
     """An agent does what the skill says, and only its answer comes here. To start one is a permission of its own."""
     errand = Errand(fork.agent, fork.text, f"skill {fork.name}", model=fork.model)
     refused = await delegation.refused(errand, context.permissions, context.directory)

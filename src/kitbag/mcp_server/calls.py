@@ -1,0 +1,212 @@
+"""Calls of tools: found, read, run apart from the connection, reported on, and always answered with something usable.
+
+Used by server; the tools are skill_calls and agent_calls. A call that its client cancels, or whose client is gone, is
+stopped: an agent that works in front stops with it, what runs in the background goes on.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncGenerator, Coroutine
+from typing import Any, Final
+
+import anyio
+import msgspec
+from mcp import MCPError
+from mcp.server import ServerRequestContext
+from mcp_types import (
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    ImageContent,
+    TextContent,
+    ToolAnnotations,
+)
+from mcp_types import Tool as ToolOverMcp
+
+from kitbag.errors import KitbagError, NotFoundError
+from kitbag.mcp_server import agent_calls, skill_calls
+from kitbag.mcp_server.clients import Client
+from kitbag.mcp_server.delegating import Delegating
+from kitbag.mcp_server.eliciting import eliciting
+from kitbag.mcp_server.house import House
+from kitbag.mcp_server.served import Served
+from kitbag.messages import Text
+from kitbag.text.hidden import one_line
+from kitbag.tools.base import Context, Outcome, Tool, failure
+from kitbag.tools.task import TASK_OUTPUT, TASK_STOP
+
+logger = logging.getLogger(__name__)
+
+GONE: Final = "kitbag.gone"
+"""In the scope of an HTTP request: an event that is set when nobody reads the answer any more."""
+PULSE_SECONDS: Final = 10.0
+"""At least so often, a call that takes long says that it goes on."""
+ENDING_SECONDS: Final = 4.0
+_WITH_AGENTS: Final = frozenset(("load_skill", "Task", "TaskOutput", "TaskStop"))
+
+
+class Calls:
+    def __init__(self, house: House) -> None:
+        self._house = house
+        tools: tuple[Tool[Any], ...] = (
+            skill_calls.LOAD,
+            skill_calls.LIST_LOADED,
+            skill_calls.SEARCH,
+            skill_calls.READ_FILE,
+            skill_calls.UNLOAD,
+            agent_calls.LIST_AGENTS,
+            agent_calls.START,
+            TASK_OUTPUT,
+            TASK_STOP,
+            agent_calls.pack_tool(house.options),
+        )
+        self._tools = {tool.name: tool for tool in tools}
+
+    def listed(self, served: Served) -> list[ToolOverMcp]:
+        """The catalog stands with the tools that need it: not every client shows the server's instructions."""
+        catalogs = {"load_skill": served.skills_brief, "Task": served.agents_brief}
+        return [_listed(tool, catalogs.get(tool.name, "")) for tool in self._tools.values()]
+
+    def schema(self, name: str) -> dict[str, Any] | None:
+        tool = self._tools.get(name)
+        return tool.spec.parameters if tool is not None else None
+
+    async def call(
+        self, client: Client, given: ServerRequestContext[Any, Any], params: CallToolRequestParams
+    ) -> CallToolResult:
+        tool = self._tools.get(params.name)
+        if tool is None:
+            raise MCPError(INVALID_PARAMS, f"there is no tool {params.name[:80]!r}; there are {', '.join(self._tools)}")
+        try:
+            outcome = await self._run(tool, params.arguments or {}, client, given)
+        except msgspec.ValidationError as error:
+            outcome = failure(f"the arguments of {tool.name} are wrong: {error}")
+        except KitbagError as error:
+            outcome = failure(error.problem, error.fix)
+        except Exception as error:  # noqa: BLE001 - the outermost boundary: what went wrong stays in our log
+            logger.exception("%s failed", tool.name)
+            outcome = failure(f"{tool.name} failed inside Kitbag ({type(error).__name__})", "Its error output says more.")
+        return _result(outcome)
+
+    async def _run(
+        self, tool: Tool[Any], given: dict[str, Any], client: Client, context: ServerRequestContext[Any, Any]
+    ) -> Outcome:
+        arguments = tool.read(given)
+        try:
+            return await self._attempt(tool, arguments, client, context)
+        except NotFoundError:
+            # It may be new.
+            if await self._house.fresh(0) is client.served:
+                raise
+            return await self._attempt(tool, arguments, client, context)
+
+    async def _attempt(
+        self, tool: Tool[Any], arguments: Any, client: Client, context: ServerRequestContext[Any, Any]
+    ) -> Outcome:
+        served = self._house.served
+        ground = served.ground
+        async with _reporting(context) as progress:
+
+            async def work() -> Outcome:
+                async with Delegating(self._house, client, eliciting(context)) as delegation:
+                    run = Context(
+                        ground.workspace,
+                        ground.places.cwd,
+                        ground.permissions,
+                        ground.library,
+                        client.skills(served),
+                        session_id=client.id,
+                        delegation=delegation if tool.name in _WITH_AGENTS else None,
+                        progress=progress,
+                    )
+                    with client.loading():
+                        return await tool.work(arguments, run)
+
+            request = context.request
+            gone = request.scope.get(GONE) if request is not None else None
+            return await _apart(work(), gone, client)
+
+
+async def _apart(work: Coroutine[Any, Any, Outcome], gone: asyncio.Event | None, client: Client) -> Outcome:
+    """In a task of its own, which is cancelled once and then left to end its business."""
+    running = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(gone.wait()) if gone is not None else None
+    try:
+        await asyncio.wait([task for task in (running, leaving) if task is not None], return_when="FIRST_COMPLETED")
+        if not running.done():
+            await _end(running, client)
+            return failure("nobody waits for the answer any more")
+        return running.result()
+    except asyncio.CancelledError:
+        await _end(running, client)
+        raise
+    finally:
+        if leaving is not None:
+            leaving.cancel()
+
+
+async def _end(running: "asyncio.Future[Outcome]", client: Client) -> None:
+    client.stop_loading()
+    running.cancel()
+    with anyio.move_on_after(ENDING_SECONDS, shield=True):
+        await asyncio.wait([running])
+    if running.done() and not running.cancelled():
+        running.exception()  # looked at, or asyncio complains about it
+
+
+class _Progress:
+    """The latest word of a call, told when it is new, and again when nothing is new for long."""
+
+    def __init__(self, context: ServerRequestContext[Any, Any]) -> None:
+        self._context = context
+        self._loop = asyncio.get_running_loop()
+        self._news = asyncio.Event()
+        self._text = ""
+        self._begun = time.monotonic()
+
+    def tell(self, text: str) -> None:
+        self._text = one_line(text)[:300]
+        self._loop.call_soon_threadsafe(self._news.set)
+
+    async def report(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), PULSE_SECONDS)
+            self._news.clear()
+            seconds = time.monotonic() - self._begun
+            await self._context.session.report_progress(seconds, message=self._text or f"working, {seconds:.0f} s")
+
+
+@contextlib.asynccontextmanager
+async def _reporting(context: ServerRequestContext[Any, Any]) -> "AsyncGenerator[Any, None]":
+    progress = _Progress(context)
+    reporter = asyncio.ensure_future(progress.report())
+    try:
+        yield progress.tell
+    finally:
+        reporter.cancel()
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait([reporter])
+        if not reporter.cancelled() and (error := reporter.exception()) is not None:
+            logger.debug("progress could not be told: %r", error)
+
+
+def _listed(tool: Tool[Any], catalog: str) -> ToolOverMcp:
+    spec = tool.spec
+    described = f"{spec.description}\n\n{catalog}" if catalog else spec.description
+    hints = ToolAnnotations(
+        read_only_hint=tool.reads_only or tool.name in ("unload_skill", "pack"),
+        destructive_hint=tool.name == "Task",
+        open_world_hint=tool.name == "Task",
+    )
+    return ToolOverMcp(name=tool.name, description=described, input_schema=spec.parameters, annotations=hints)
+
+
+def _result(outcome: Outcome) -> CallToolResult:
+    content = [
+        TextContent(text=part.text) if isinstance(part, Text) else ImageContent(data=part.data, mime_type=part.media_type)
+        for part in outcome.content
+    ]
+    return CallToolResult(content=[*content], is_error=outcome.is_error)

@@ -1,0 +1,1 @@
+"""Tools of other programs: servers that speak the Model Context Protocol, as tools of a run."""
