@@ -28,6 +28,8 @@ from kitbag.tools.toolset import ForNow, Tools
 
 LONGEST_RESULT: Final = 60_000
 """Characters of text that a result may bring; a tool that knows better cuts before."""
+_LONGEST_PROBLEM: Final = 600
+"""Of what is wrong with arguments, which may quote them."""
 SIDE_BY_SIDE: Final = 8
 CANCELLED: Final = "Cancelled by the user while it ran. It may have taken effect, wholly or in part."
 NOT_BEGUN: Final = "The user cancelled before this was done; nothing was changed by it."
@@ -113,7 +115,8 @@ class Executor:
         try:
             tool.read(call.arguments)
         except (msgspec.ValidationError, ValueError, RecursionError) as error:
-            return failure(f"{call.name} was not run: {error}", "Correct the arguments and call it again.")
+            problem = one_line(str(error))[:_LONGEST_PROBLEM]
+            return failure(f"{call.name} was not run: {problem}", "Correct the arguments and call it again.")
         return tool
 
     async def _authorized(self, tool: Tool[Any], call: ToolCall) -> Outcome:

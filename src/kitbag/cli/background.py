@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kitbag.runtime.agent import Agent
+from kitbag.runtime.worker_process import NO_WORKER
 from kitbag.tools.delegation import Report
 
 STILL_RUNNING: Final = 8
@@ -14,13 +15,13 @@ _LOOK_SECONDS = 1.0
 
 
 async def wait_for_background(agent: Agent, tell: Callable[[str], None]) -> list[Report]:
-    """Until none is left, or until what is left waits for a person's answer: then those."""
+    """Until none is left, or until what is left waits for a person's answer or can't be begun: then those."""
     delegation = agent.delegation
     if delegation is None:
         return []
     told = ""
     while left := delegation.unfinished():
-        if all(one.status == "waiting-approval" for one in left):
+        if all(_waits_for_a_person(one, tell) for one in left):
             return left
         names = ", ".join(f"{one.name} {one.id}" for one in left)
         if names != told:
@@ -28,6 +29,14 @@ async def wait_for_background(agent: Agent, tell: Callable[[str], None]) -> list
             told = names
         await delegation.report(left[0].id, _LOOK_SECONDS)
     return []
+
+
+def _waits_for_a_person(task: Report, tell: Callable[[str], None]) -> bool:
+    for warning in task.warnings:
+        if task.status == "queued" and warning.startswith(NO_WORKER):
+            tell(warning)
+            return True
+    return task.status == "waiting-approval"
 
 
 def told_left(left: list[Report]) -> str:

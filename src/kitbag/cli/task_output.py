@@ -40,6 +40,8 @@ def show_output(board: Board, task_id: str, offset: int) -> int:
         return max(offset, len(text))
     while True:
         piece = read_piece(state_folder(board.journal), task_id, offset, _PIECE)
+        if not piece.size and task.end is not None and task.end.text:
+            output.exact(task.end.text)  # of one that printed nothing, why that is
         if not piece.text:
             return piece.next
         safe = "\n".join(for_terminal(line) for line in piece.text.split("\n")) if sys.stdout.isatty() else piece.text

@@ -8,15 +8,13 @@ import asyncio
 import os
 from typing import Annotated, Final, Literal, cast
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from kitbag.errors import InvalidError, UsageError
 from kitbag.mcp_server.served import given_of, text
 from kitbag.packing.catalog import budget_of, render_agents
-from kitbag.packing.output_contract import OutputKind
 from kitbag.packing.pack import Packer, PackOptions
 from kitbag.packing.rights import Rights
-from kitbag.packing.strategy import Strategy
 from kitbag.packing.tasks_in import load_task
 from kitbag.runtime.options import Options
 from kitbag.tools.base import Arguments, Context, Outcome, Tool, Work, answer, failure
@@ -29,10 +27,12 @@ LONGEST_TASK: Final = 1_000_000
 
 class PackArguments(Arguments, frozen=True):
     task: Annotated[str, Meta(min_length=1, max_length=LONGEST_TASK, description="Its id, a file, or the task itself.")]
-    skills: Annotated[list[str], Meta(max_length=20, description="These skills; chosen if not given.")] = []
+    skills: Annotated[tuple[str, ...], Meta(max_length=20, description="These skills; chosen if not given.")] = ()
     strategy: Literal["", "minimal", "standard", "comprehensive"] = ""
     output_requirements: Literal["manifest+file", "text"] = "manifest+file"
-    variables: Annotated[dict[str, str], Meta(max_length=200, description="Values for {{NAME}}.")] = {}
+    variables: Annotated[dict[str, str], Meta(max_length=200, description="Values for {{NAME}}.")] = field(
+        default_factory=dict
+    )
     available_context: Annotated[int, Meta(ge=0, description="The subagent's context, in tokens.")] = 0
     context_used: Annotated[int, Meta(ge=0, description="How much of it is in use already.")] = 0
     agent: Annotated[str, Meta(max_length=200, description="For this agent.")] = ""
@@ -67,9 +67,9 @@ def _pack(arguments: PackArguments, context: Context, options: Options) -> Outco
     rights = Rights(library.places, library.settings, given=given_of(options), trust_workspace=options.trust_workspace)
     packer = Packer(library, policy=rights)
     wanted = PackOptions(
-        skills=tuple(arguments.skills),
-        strategy=cast("Strategy | None", arguments.strategy or None),
-        output=cast("OutputKind", arguments.output_requirements),
+        skills=arguments.skills,
+        strategy=arguments.strategy or None,
+        output=arguments.output_requirements,
         values=arguments.variables,
         available=arguments.available_context or None,
         used=arguments.context_used,

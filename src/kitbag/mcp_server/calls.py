@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from typing import Any, Final
 
 import anyio
@@ -44,7 +44,10 @@ GONE: Final = "kitbag.gone"
 PULSE_SECONDS: Final = 10.0
 """At least so often, a call that takes long says that it goes on."""
 ENDING_SECONDS: Final = 4.0
+Tell = Callable[[str], None]
 _WITH_AGENTS: Final = frozenset(("load_skill", "Task", "TaskOutput", "TaskStop"))
+_BY_NAME: Final = frozenset(("load_skill", "read_skill_file", "Task", "pack"))
+"""What these were asked for may have come to the library a moment ago."""
 
 
 class Calls:
@@ -71,7 +74,7 @@ class Calls:
 
     def schema(self, name: str) -> dict[str, Any] | None:
         tool = self._tools.get(name)
-        return tool.spec.parameters if tool is not None else None
+        return tool.spec.schema if tool is not None else None
 
     async def call(
         self, client: Client, given: ServerRequestContext[Any, Any], params: CallToolRequestParams
@@ -85,29 +88,31 @@ class Calls:
             outcome = failure(f"the arguments of {tool.name} are wrong: {error}")
         except KitbagError as error:
             outcome = failure(error.problem, error.fix)
-        except Exception as error:  # noqa: BLE001 - the outermost boundary: what went wrong stays in our log
+        except Exception as error:
             logger.exception("%s failed", tool.name)
-            outcome = failure(f"{tool.name} failed inside Kitbag ({type(error).__name__})", "Its error output says more.")
+            outcome = failure(
+                f"{tool.name} failed inside Kitbag ({type(error).__name__})", "Its error output says more."
+            )
         return _result(outcome)
 
     async def _run(
         self, tool: Tool[Any], given: dict[str, Any], client: Client, context: ServerRequestContext[Any, Any]
     ) -> Outcome:
         arguments = tool.read(given)
+        served = self._house.served
         try:
-            return await self._attempt(tool, arguments, client, context)
+            return await self._attempt(tool, arguments, client, context, served)
         except NotFoundError:
-            # It may be new.
-            if await self._house.fresh(0) is client.served:
+            new = await self._house.fresh(0) if tool.name in _BY_NAME else served
+            if new is served:
                 raise
-            return await self._attempt(tool, arguments, client, context)
+            return await self._attempt(tool, arguments, client, context, new)
 
     async def _attempt(
-        self, tool: Tool[Any], arguments: Any, client: Client, context: ServerRequestContext[Any, Any]
+        self, tool: Tool[Any], arguments: Any, client: Client, context: ServerRequestContext[Any, Any], served: Served
     ) -> Outcome:
-        served = self._house.served
         ground = served.ground
-        async with _reporting(context) as progress:
+        async with _reporting(context, tool) as progress:
 
             async def work() -> Outcome:
                 async with Delegating(self._house, client, eliciting(context)) as delegation:
@@ -122,11 +127,18 @@ class Calls:
                         progress=progress,
                     )
                     with client.loading():
-                        return await tool.work(arguments, run)
+                        outcome = await tool.work(arguments, run)
+                    return await _with_news(outcome, client, delegation)
 
             request = context.request
             gone = request.scope.get(GONE) if request is not None else None
             return await _apart(work(), gone, client)
+
+
+async def _with_news(outcome: Outcome, client: Client, delegation: Delegating) -> Outcome:
+    """Nobody else tells a client of background work that has ended."""
+    news = await delegation.news() if client.has_background else ""
+    return outcome._replace(content=(*outcome.content, Text(news))) if news else outcome
 
 
 async def _apart(work: Coroutine[Any, Any, Outcome], gone: asyncio.Event | None, client: Client) -> Outcome:
@@ -180,7 +192,10 @@ class _Progress:
 
 
 @contextlib.asynccontextmanager
-async def _reporting(context: ServerRequestContext[Any, Any]) -> "AsyncGenerator[Any, None]":
+async def _reporting(context: ServerRequestContext[Any, Any], tool: Tool[Any]) -> "AsyncGenerator[Tell, None]":
+    if tool.name not in _WITH_AGENTS:
+        yield lambda _: None
+        return
     progress = _Progress(context)
     reporter = asyncio.ensure_future(progress.report())
     try:
@@ -201,12 +216,14 @@ def _listed(tool: Tool[Any], catalog: str) -> ToolOverMcp:
         destructive_hint=tool.name == "Task",
         open_world_hint=tool.name == "Task",
     )
-    return ToolOverMcp(name=tool.name, description=described, input_schema=spec.parameters, annotations=hints)
+    return ToolOverMcp(name=tool.name, description=described, input_schema=spec.schema, annotations=hints)
 
 
 def _result(outcome: Outcome) -> CallToolResult:
     content = [
-        TextContent(text=part.text) if isinstance(part, Text) else ImageContent(data=part.data, mime_type=part.media_type)
+        TextContent(text=part.text)
+        if isinstance(part, Text)
+        else ImageContent(data=part.data, mime_type=part.media_type)
         for part in outcome.content
     ]
     return CallToolResult(content=[*content], is_error=outcome.is_error)

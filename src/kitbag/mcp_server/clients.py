@@ -6,7 +6,7 @@ What one client loaded is not loaded for another. Used by house and http; uses p
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Final
 
 from kitbag.agent.session import new_id
@@ -36,6 +36,8 @@ class Client:
         self._options = options
         self._stop = threading.Event()
         self._loading = 0
+        self.has_background = False
+        """It has begun work that goes on without it, and is told when that ends."""
         self._served: Served | None = None
         self._skills: SessionSkills | None = None
 
@@ -52,7 +54,7 @@ class Client:
         return self._skills
 
     @contextlib.contextmanager
-    def loading(self) -> Iterator[None]:
+    def loading(self) -> Generator[None, None, None]:
         """While a skill is loaded, its commands can be stopped."""
         if not self._loading:
             self._stop.clear()
@@ -97,7 +99,7 @@ class Clients:
         return list(self._known.values())
 
     @contextlib.contextmanager
-    def heard(self, session_id: str) -> Iterator[None]:
+    def heard(self, session_id: str) -> Generator[None, None, None]:
         """While a request of a session is open, it is not idle."""
         client = self._known.get(session_id)
         if client is not None:

@@ -11,6 +11,7 @@ from kitbag.mcp_server.clients import Client
 from kitbag.mcp_server.house import House
 from kitbag.permissions.approvals import Approvals, Approver
 from kitbag.permissions.decide import Permissions
+from kitbag.permissions.model import Judgement
 from kitbag.tools.delegation import Errand, Report, Stopped
 
 if TYPE_CHECKING:
@@ -48,13 +49,18 @@ class Delegating:
         return await (await self._delegated()).refused(errand, permissions, directory)
 
     async def start(self, errand: Errand, progress: Callable[[str], None]) -> Report:
-        return await (await self._delegated()).start(errand, progress)
+        report = await (await self._delegated()).start(errand, progress)
+        if not report.is_finished:
+            self._client.has_background = True
+        return report
 
-    async def start_command(self, command: str, description: str, directory: str, seconds: float) -> Report:
-        return await (await self._delegated()).start_command(command, description, directory, seconds)
+    async def start_command(
+        self, command: str, description: str, directory: str, seconds: float, judgement: Judgement
+    ) -> Report:
+        return await (await self._delegated()).start_command(command, description, directory, seconds, judgement)
 
-    async def report(self, task_id: str, seconds: float) -> Report:
-        return await (await self._delegated()).report(task_id, seconds)
+    async def report(self, task_id: str, seconds: float, offset: int = 0) -> Report:
+        return await (await self._delegated()).report(task_id, seconds, offset)
 
     async def stop(self, task_id: str) -> Stopped:
         return await (await self._delegated()).stop(task_id)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from mcp import MCPError
 from mcp.server import ServerRequestContext
-from mcp_types import ElicitationCapability, ClientCapabilities
+from mcp_types import ClientCapabilities, ElicitationCapability
 
 from kitbag.errors import InvalidError
 from kitbag.permissions.approvals import Answer, Question

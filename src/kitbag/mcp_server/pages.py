@@ -26,4 +26,6 @@ def _read(cursor: str) -> str:
     try:
         return base64.b64decode(cursor.encode(), altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError):
-        raise MCPError(INVALID_PARAMS, "this cursor is not one that the server gave; start from the first page") from None
+        raise MCPError(
+            INVALID_PARAMS, "this cursor is not one that the server gave; start from the first page"
+        ) from None

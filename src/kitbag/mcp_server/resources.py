@@ -137,7 +137,9 @@ class Resources:
             for name, is_folder in shown:
                 path = f"{found.path}/{name}" if found.path else name
                 if path == MAIN:
-                    resource = _resource(addresses, found.skill).model_dump(by_alias=True, mode="json", exclude_none=True)
+                    resource = _resource(addresses, found.skill).model_dump(
+                        by_alias=True, mode="json", exclude_none=True
+                    )
                     listed.append(resource)
                     continue
                 kind = DIRECTORY if is_folder else media_type(path)

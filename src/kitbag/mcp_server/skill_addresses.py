@@ -127,7 +127,7 @@ class Addresses:
     def files(self, skill: Skill) -> list[SkillFile]:
         """All that are served, sorted, the main one first. Raises InvalidError when there are too many."""
         found = [self.file(skill, MAIN)]
-        for file in [] if skill.flags & FLAT else self._walk(skill):
+        for file in self._walk(skill):
             found.append(file)
             if len(found) > MOST_FILES or sum(one.size for one in found) > LARGEST:
                 limit = f"{MOST_FILES} files or {LARGEST:,} bytes"
@@ -137,7 +137,7 @@ class Addresses:
     def _walk(self, skill: Skill) -> Iterator[SkillFile]:
         main = os.path.realpath(skill.path)
         top = os.path.dirname(main)
-        pending = [""]
+        pending = [""] if not skill.flags & FLAT else []
         looked_at = 0
         while pending:
             folder = pending.pop()

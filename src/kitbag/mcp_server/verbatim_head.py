@@ -38,7 +38,9 @@ def verbatim_head(data: bytes) -> dict[str, Any]:
     try:
         value = _Builder(yaml).build(yaml.parse(parts.head, Loader=loader))  # pyright: ignore[reportUnknownMemberType]
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise NotVerbatimError(f"its head is not plain YAML: {str(error).splitlines()[0] if str(error) else ''}") from None
+        raise NotVerbatimError(
+            f"its head is not plain YAML: {str(error).splitlines()[0] if str(error) else ''}"
+        ) from None
     if not isinstance(value, dict):
         raise NotVerbatimError("its head is no map")
     return cast("dict[str, Any]", value)

@@ -2,7 +2,8 @@
 its environment.
 
 Each process of a command carries a mark in two places: a variable, and an empty file that it holds open at a number
-that nobody uses. Whoever loses both has worked for it. Used by command_runner.
+that nobody uses. Whoever loses both has worked for it. The file's name also tells the session, for those who look for
+what is left of one. Used by command_runner, and by tasks/processes.
 """
 
 import contextlib
@@ -15,6 +16,8 @@ from functools import cache
 from typing import Final
 
 MARK: Final = "KITBAG_COMMAND_ID"
+SESSION: Final = "KITBAG_SESSION_ID"
+_FILE = "kitbag-"
 _SECONDS = 2.0
 _PAUSE = 0.002
 _LOWEST_DESCRIPTOR = 70
@@ -26,10 +29,10 @@ _MOST_STARTED = 50_000
 class Leash:
     __slots__ = ("_begun", "_descriptor", "_first", "_number", "mark")
 
-    def __init__(self, *, held: bool = True) -> None:
+    def __init__(self, *, held: bool = True, session: str = "") -> None:
         """`held`: whether there is a file too."""
         self.mark = os.urandom(12).hex()
-        self._descriptor = self._number = _empty_file(f"kitbag-{self.mark}") if held else -1
+        self._descriptor = self._number = _empty_file(f"{_FILE}{self.mark}-{session[:100]}") if held else -1
         self._first = 0
         self._begun = time.monotonic()
 
@@ -101,13 +104,29 @@ class Leash:
         if self._number < 0:
             return False
         try:
-            if self.mark not in os.readlink(f"/proc/{process}/fd/{self._number}"):
-                return False
-            # We hold it for a moment too, and so does whatever another thread starts then: closed when it is run.
-            with open(f"/proc/{process}/fdinfo/{self._number}", encoding="ascii") as file:
-                return not any(int(line[6:], 8) & os.O_CLOEXEC for line in file if line.startswith("flags:"))
+            return self.mark in os.readlink(f"/proc/{process}/fd/{self._number}") and _is_kept(process, self._number)
         except OSError:
             return False
+
+
+def session_held(process: str) -> str:
+    """The session that a process belongs to by such a file; empty when there is none, or nobody may know."""
+    try:
+        for name in os.listdir(f"/proc/{process}/fd"):
+            number = int(name)
+            if number >= _LOWEST_DESCRIPTOR:
+                _, found, rest = os.readlink(f"/proc/{process}/fd/{number}").partition(f"/memfd:{_FILE}")
+                if found and _is_kept(process, number):
+                    return rest.removesuffix(" (deleted)").partition("-")[2]
+    except OSError:
+        pass
+    return ""
+
+
+def _is_kept(process: str, number: int) -> bool:
+    """We hold it for a moment too, and so does whatever another thread starts then: closed when it is run."""
+    with open(f"/proc/{process}/fdinfo/{number}", encoding="ascii") as file:
+        return not any(int(line[6:], 8) & os.O_CLOEXEC for line in file if line.startswith("flags:"))
 
 
 def _empty_file(name: str) -> int:

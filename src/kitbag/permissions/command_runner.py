@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, Protocol
 
-from kitbag.permissions.command_leash import MARK, Leash
+from kitbag.permissions.command_leash import MARK, SESSION, Leash
 
 FLOOD_BYTES: Final = 256 * 1024 * 1024
 """What is thrown away before a command that never stops printing is stopped."""
@@ -88,7 +88,7 @@ def run_command(
     """
     if command.stop is not None and command.stop.is_set():
         return Ran("it was stopped before it began", -signal.SIGTERM, "asked", 0)
-    leash = Leash(held=not nothing_outlives)
+    leash = Leash(held=not nothing_outlives, session=command.environment.get(SESSION, ""))
     try:
         return _run(command, tick, [*prefix], descriptors, started, leash, nothing_outlives)
     except BaseException:  # a signal that ends us may come at any moment, also when the command has just begun

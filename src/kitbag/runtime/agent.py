@@ -24,13 +24,11 @@ from kitbag.agent.records import Header
 from kitbag.agent.run import Run
 from kitbag.agent.session import Session, fork, new_id, resume
 from kitbag.agent.sessions import newest_session
-from kitbag.errors import Diagnostic, InvalidError, KitbagError, UsageError
+from kitbag.errors import Diagnostic, UsageError
 from kitbag.events import Notice, RunEnded, RunStarted
 from kitbag.library.agents import Agent as AgentFile
-from kitbag.library.left_out import LeftOutError
 from kitbag.library.scopes import Places, find_places
 from kitbag.messages import Image, Text
-from kitbag.models.catalog import look_up
 from kitbag.models.choice import Chosen, Sources
 from kitbag.models.provider import Block, Provider
 from kitbag.packing.session_skills import Loaded, SessionSkills
@@ -39,14 +37,15 @@ from kitbag.permissions.approvals import Approvals, Approver
 from kitbag.permissions.decide import Permissions
 from kitbag.permissions.model import is_inside
 from kitbag.permissions.rule_files import Given
+from kitbag.runtime.forked_skills import runs_forks
 from kitbag.runtime.ground import Ground, lay_ground, told_left_out
 from kitbag.runtime.journals import open_journal, told_saved
 from kitbag.runtime.later_delegation import LaterDelegation
-from kitbag.runtime.model_choice import Wishes, choose_model
+from kitbag.runtime.model_choice import Wishes, choose_model, given_model
 from kitbag.runtime.options import Options
 from kitbag.runtime.person_permissions import mode_of_run, person_permissions
 from kitbag.runtime.requests import Requests
-from kitbag.runtime.skill_texts import prepares_skills
+from kitbag.runtime.skill_texts import drop_unusable, prepares_skills
 from kitbag.runtime.sources import model_sources
 from kitbag.runtime.system_prompt import SystemPrompt, blocks_of
 from kitbag.runtime.tools import every_tool, skill_tools, task_tools
@@ -58,7 +57,6 @@ from kitbag.tools.seen_files import SeenFiles
 from kitbag.tools.toolset import Toolset
 
 if TYPE_CHECKING:
-    from kitbag.packing.session_skills import Fork
     from kitbag.runtime.subagent import Inherited
     from kitbag.tools.delegation import Delegation
 
@@ -173,7 +171,7 @@ class Agent:
             self.session,
             self.skills,
             self.toolset.get("SearchSkills") is not None,
-            self._run_fork if self.delegation is not None else None,
+            runs_forks(self.delegation) if self.delegation is not None else None,
         )
 
     # The pieces
@@ -243,12 +241,9 @@ class Agent:
         return session
 
     def _choose_model(self, sources: Sources) -> None:
-        options, given = self.options, self._given_provider
-        if given is not None:
-            name = f"{given.name}/{options.model.rpartition('/')[2]}" if options.model else given.name
-            known = look_up(name, sources.models)
-            self.chosen = Chosen(given.name, name.rpartition("/")[2], known, "given", lambda: given)
-            self.provider = given
+        options = self.options
+        if self._given_provider is not None:
+            self.chosen, self.provider = given_model(self._given_provider, options.model, sources), self._given_provider
             return
         files: tuple[str, ...] = ()
         if self.definition is not None:
@@ -305,7 +300,7 @@ class Agent:
             self.session, self.ground.workspace, self.notices.append, record_in=self.changes_of
         )
         self.context = self.context._replace(changes=self.changes)
-        await self._drop_unusable()
+        self.notices += await drop_unusable(self.session, self.skills)
         self._prompt = SystemPrompt(
             self.ground,
             self.chosen,
@@ -323,17 +318,6 @@ class Agent:
         entries = self.session.prompt
         self.system = blocks_of(entries)
         self.skills.stand_in_prompt("".join(str(entry["text"]) for entry in entries if entry["kind"] == "preload"))
-
-    async def _drop_unusable(self) -> None:
-        """Skills of an earlier run that this one may not see: of a workspace that is no longer trusted, say."""
-        for name in list(self.session.skills):
-            try:
-                self.skills.find(name)
-            except (LeftOutError, InvalidError) as error:
-                await self.session.drop_skill(name, error.problem)
-                self.notices.append(Notice("warning", f"the skill {name} is no longer loaded: {error.problem}"))
-            except KitbagError:
-                continue  # its file is gone: what was loaded stays
 
     async def _make_prompt(self, *, later: bool = False) -> None:
         ledger, warnings = self._prompt.ledger()
@@ -411,17 +395,6 @@ class Agent:
         for message in self.session.messages():
             for result in message.results:
                 yield from (part.text for part in result.content if isinstance(part, Text))
-
-    async def _run_fork(self, fork: "Fork", emit: Emit) -> str:
-        """The person asked for it by name, so nobody else is asked."""
-        from kitbag.tools.delegation import Errand
-        from kitbag.tools.task import told
-
-        assert self.delegation is not None
-        errand = Errand(fork.agent, fork.text, f"skill {fork.name}", model=fork.model)
-        report = await self.delegation.start(errand, lambda text: emit(Notice("info", text)))
-        found = "".join(part.text for part in told(report).content if isinstance(part, Text))
-        return f"I ran the skill {fork.name}, as the agent {fork.agent}. This is what came of it:\n\n{found}"
 
     async def _news(self) -> str:
         """Background work that has ended since."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from kitbag.errors import InvalidError, KitbagError
 from kitbag.events import Notice
+from kitbag.models.catalog import look_up
 from kitbag.models.choice import Chosen, Sources, choose
 from kitbag.models.provider import Provider
 
@@ -42,3 +43,9 @@ def choose_model(sources: Sources, wishes: Wishes, note: Callable[[Notice], None
 
 def _connected(chosen: Chosen) -> tuple[Chosen, Provider]:
     return chosen, chosen.connect()
+
+
+def given_model(provider: Provider, name: str, sources: Sources) -> Chosen:
+    """For a provider that is already there."""
+    full = f"{provider.name}/{name.rpartition('/')[2]}" if name else provider.name
+    return Chosen(provider.name, full.rpartition("/")[2], look_up(full, sources.models), "given", lambda: provider)

@@ -1,13 +1,16 @@
-"""How a skill's text is made ready for a run; what that takes is imported with the first skill that is loaded.
+"""The skills of a run: how their text is made ready, and which of an earlier run may stay.
 
-Used by Agent.
+Used by Agent. What making ready takes is imported with the first skill that is loaded.
 """
 
 import threading
 from typing import TYPE_CHECKING
 
-from kitbag.errors import Diagnostic, InvalidError
-from kitbag.packing.session_skills import Prepare
+from kitbag.agent.session import Session
+from kitbag.errors import Diagnostic, InvalidError, KitbagError
+from kitbag.events import Notice
+from kitbag.library.left_out import LeftOutError
+from kitbag.packing.session_skills import Prepare, SessionSkills
 from kitbag.permissions.rule_files import Given
 from kitbag.runtime.ground import Ground
 from kitbag.runtime.options import Options
@@ -37,3 +40,17 @@ def prepares_skills(ground: Ground, options: Options, given: Given, stop: thread
         return made[0](skill, body, line, values)
 
     return prepare
+
+
+async def drop_unusable(session: Session, skills: SessionSkills) -> list[Notice]:
+    """Skills of an earlier run that this one may not see: of a workspace that is no longer trusted, say."""
+    notices: list[Notice] = []
+    for name in list(session.skills):
+        try:
+            skills.find(name)
+        except (LeftOutError, InvalidError) as error:
+            await session.drop_skill(name, error.problem)
+            notices.append(Notice("warning", f"the skill {name} is no longer loaded: {error.problem}"))
+        except KitbagError:
+            continue  # its file is gone: what was loaded stays
+    return notices

@@ -35,7 +35,7 @@ from kitbag.store.redaction import Redactor
 from kitbag.store.secret_names import holds_secret
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import End, Task, Wish
-from kitbag.tasks.owner import this_process
+from kitbag.tasks.owner import Owner, this_process
 from kitbag.tasks.processes import end_processes
 from kitbag.tasks.version import is_newer, this_version
 from kitbag.tasks.watchdog import Phase, Watchdog
@@ -103,11 +103,26 @@ class Worker:
         self._grounds = Grounds(self._lay)
         self._me = this_process()
         self._looked = (-1, 0.0)
+        self._swept: set[tuple[str, int]] = set()
+        """Beginnings of tasks whose processes were ended because their owner was gone."""
         self._leaves = False
         """Somebody wants what only a newer Kitbag understands."""
 
     async def serve(self) -> None:
         """Until there has been nothing to do for a while."""
+        signs = asyncio.create_task(self._give_signs())
+        try:
+            await self._serve()
+        finally:
+            signs.cancel()
+
+    async def _give_signs(self) -> None:
+        """By itself: a journal that lets us wait is no reason to be taken for dead."""
+        while True:
+            self._sign_of_life()
+            await asyncio.sleep(_LOOK_SECONDS)
+
+    async def _serve(self) -> None:
         idle_since, trouble = time.monotonic(), 0
         while True:
             try:
@@ -148,17 +163,20 @@ class Worker:
         if self._looked[0] == self.board.seen and now - self._looked[1] < _LOOK_SECONDS:
             return
         if now - self._looked[1] >= _LOOK_SECONDS:
-            self._sign_of_life()
             await self.board.bury()
         else:
             now = self._looked[1]
         self._looked = (self.board.seen, now)
         lost: list[Task] = []
+        lives: dict[Owner | None, bool | None] = {self._me: False, None: True}
         for task in self.board.unfinished():
             if not task.background or task.id in self._running:
                 continue
             if task.status != "queued":
-                lost += [task] if self._is_lost(task) else []
+                # What another worker did is lost, since we have the lock, even where we can't see its processes.
+                if task.owner not in lives:
+                    lives[task.owner] = task.owner.lives() if task.owner is not None else True
+                lost += [] if lives[task.owner] else [task]
             elif is_newer(task.version, this_version()):
                 self._leaves = True
             elif task.stop_wanted:
@@ -166,18 +184,16 @@ class Worker:
                     await self.board.end(task.id, task.run + 1, End("cancelled"))
             elif not self._leaves and self._has_room(task):
                 self._begin(task)
-        if lost:
+        survivors = {(task.id, task.run) for task in lost} - self._swept
+        if survivors:
             # Nothing of them runs on while another takes their place.
-            await asyncio.to_thread(end_processes, *(task.id for task in lost))
+            self._swept |= survivors
+            await asyncio.to_thread(end_processes, *(task_id for task_id, _ in survivors))
         for task in lost:
             await self._recover(task)
 
     def _has_room(self, task: Task) -> bool:
         return self._lanes[_lane(task)] < (COMMANDS_AT_ONCE if task.kind == "command" else self._at_once)
-
-    def _is_lost(self, task: Task) -> bool:
-        """What another worker did is, since we have the lock, even where we can't see its processes."""
-        return task.owner is not None and (task.owner == self._me or not task.owner.lives())
 
     async def _recover(self, task: Task) -> None:
         if task.stop_wanted:

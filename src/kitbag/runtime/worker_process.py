@@ -26,6 +26,8 @@ from kitbag.tasks.version import is_newer, this_version
 MOST_LOG_BYTES: Final = 4_000_000
 HUNG_SECONDS: Final = 60.0
 """Without a sign of life; time in which the machine sleeps does not count."""
+NO_WORKER: Final = "no worker could be started"
+"""What warnings begin with that say so."""
 _LOCK: Final = "worker.lock"
 _NEXT: Final = "worker.next"
 """Held by a newer worker that waits for an older one to leave."""
@@ -67,7 +69,7 @@ def ensure_worker(kitbag_home: str) -> Hosting:
         return _other_at_work(kitbag_home, failed)
     except (OSError, StoreError) as error:
         reason = error.problem if isinstance(error, StoreError) else error.strerror or str(error)
-        return Hosting(False, f"no worker could be started ({reason}); it waits until one is: `kitbag worker`")
+        return Hosting(False, f"{NO_WORKER} ({reason}); it waits until one is: `kitbag worker`")
 
 
 async def look_after(board: Board, kitbag_home: str) -> Hosting:
@@ -81,7 +83,9 @@ async def until_finished(board: Board, kitbag_home: str, task_id: str, seconds: 
     """At most so long; meanwhile sees to it that somebody does the task, whoever ends on the way."""
     deadline = time.monotonic() + seconds
     while True:
-        await look_after(board, kitbag_home)
+        hosting = await look_after(board, kitbag_home)
+        if hosting.problem and hosting.problem not in board.find(task_id).warnings:
+            await board.warn(task_id, hosting.problem)
         left = deadline - time.monotonic()
         if left <= 0 or await board.until(lambda task: task.is_finished, task_id, min(left, _LOOK_SECONDS)):
             return

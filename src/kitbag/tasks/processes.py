@@ -10,7 +10,9 @@ import signal
 import time
 from typing import Final
 
-MARK: Final = "KITBAG_SESSION_ID"
+from kitbag.permissions.command_leash import SESSION, session_held
+
+MARK: Final = SESSION
 """Its value is the session's id: the task's, or that and `-2`, `-3`, where it was started anew."""
 _SIGN = f"{MARK}=".encode()
 _SECONDS = 2.0

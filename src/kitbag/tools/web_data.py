@@ -1,6 +1,6 @@
-"""What comes from the web, as a model is shown it: hidden characters visible, and in a block that it can't leave.
+"""What comes from the web or a server, as a model is shown it: hidden characters visible, and in a block that it can't leave.
 
-Used by WebFetch and WebSearch. Nothing in such a block may begin or end a block of ours.
+Used by WebFetch, WebSearch and the tools of servers. Nothing in such a block may begin or end a block of ours.
 """
 
 import re
@@ -8,7 +8,7 @@ import re
 from kitbag.text.hidden import one_line, reveal_hidden
 
 _OUR_TAGS = re.compile(
-    r"<(?=\s*/?\s*(?:web-page|search-results|available-(?:skills|agents)|suggested-skills|skill-invocation"
+    r"<(?=\s*/?\s*(?:web-page|search-results|server-output|available-(?:skills|agents)|suggested-skills|skill-invocation"
     r"|library-changes|conversation-summary|task-notification|standard-input|system-reminder))",
     re.IGNORECASE,
 )
@@ -18,6 +18,11 @@ def block(tag: str, attributes: dict[str, str], text: str) -> str:
     """Empty attributes are left out."""
     given = "".join(f' {name}="{_attribute(value)}"' for name, value in attributes.items() if value)
     return f"<{tag}{given}>\n{_OUR_TAGS.sub('&lt;', reveal_hidden(text))}\n</{tag}>"
+
+
+def harmless(text: str) -> str:
+    """Text of others that stands outside of a block."""
+    return _OUR_TAGS.sub("&lt;", text)
 
 
 def line(text: str, most: int) -> str:

@@ -35,10 +35,13 @@ async def address(url: str, headers: dict[str, str], seconds: float, fate: Fate)
             fate.status = response.status_code
         if response.status_code == 404 and "mcp-session-id" in response.request.headers:
             fate.session_lost = True
-        if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
-            response.stream = _Bounded(response.stream)
+        packed = response.headers.get("content-encoding", "identity").lower() != "identity"
+        if packed or not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+            # A little that is packed may be without end, and nobody asked for it to be packed.
+            response.stream = _Bounded(response.stream, 0 if packed else MOST_MESSAGE)
 
     timeout = httpx2.Timeout(CONNECT_SECONDS, read=seconds)
+    headers = {"accept-encoding": "identity", **headers}
     async with (
         httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [look]}) as client,
         streamable_http_client(url, http_client=client, max_sse_event_size=MOST_MESSAGE) as streams,
@@ -47,15 +50,17 @@ async def address(url: str, headers: dict[str, str], seconds: float, fate: Fate)
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, inner: Any, most: int) -> None:
         self._inner = inner
+        self._most = most
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = 0
         async for chunk in self._inner:
             size += len(chunk)
-            if size > MOST_MESSAGE:
-                raise httpx2.StreamError(f"its answer has more than {MOST_MESSAGE:,} bytes, which is too much")
+            if size > self._most:
+                what = f"its answer has more than {self._most:,} bytes" if self._most else "its answer is compressed"
+                raise httpx2.StreamError(what)
             yield chunk
 
     async def aclose(self) -> None:

@@ -1,0 +1,86 @@
+"""`kitbag mcp`: skills and agents for every MCP client, over stdio or HTTP."""
+
+import asyncio
+import logging
+import os
+import sys
+from typing import Any
+
+import click
+
+from kitbag.cli import interruption, output
+from kitbag.errors import KitbagError, UsageError
+
+_MISSING = "the MCP server needs the extra `mcp`: pip install 'kitbag[mcp]'"
+
+
+@click.command("mcp")
+@click.option("--http", "port", type=click.IntRange(0, 65535), metavar="PORT", help="Over HTTP on this port instead.")
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Listen here (with --http).")
+@click.option("--name", "names", multiple=True, metavar="HOST", help="A name that clients may call it by. Repeatable.")
+@click.option("--token-file", default="", metavar="FILE", help="Your own token, in a file that only you can read.")
+@click.option("--team", default="", metavar="NAME", help="With this team's skills and agents.")
+@click.option("--persona", default="", metavar="NAME", help="As this persona.")
+@click.option("--dir", "dirs", multiple=True, metavar="DIR", help="Look for skills and agents here too, first.")
+@click.option("--cwd", default="", metavar="DIR", help="Serve this directory.")
+@click.option("--trust-workspace", is_flag=True, help="Trust this workspace for this run.")
+@click.option("--model", default="", metavar="NAME", help="Of agents: provider/model, an alias, or offline.")
+@click.option(
+    "--permission-mode", default="", metavar="MODE", help="Of agents: plan, default, acceptEdits, autonomous, locked."
+)
+@click.option("--allowed-tools", multiple=True, metavar="RULES", help="Of agents: only these, and without asking.")
+@click.option("--disallowed-tools", multiple=True, metavar="RULES", help="Of agents: never these.")
+def command(port: int | None, **given: Any) -> None:
+    """Serve skills and agents to an MCP client.
+
+    Over stdio unless --http is given: the client starts this command and talks to it. docs/clients.md shows how to
+    set it up in some of them.
+    """
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="kitbag mcp: %(message)s")
+    try:
+        from kitbag.mcp_server.house import House
+        from kitbag.mcp_server.serving import Listening, serve
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "starlette", "uvicorn", "pydantic"):
+            raise
+        raise UsageError(_MISSING) from error
+    if port is None and (given["names"] or given["token_file"] or given["host"] != "127.0.0.1"):
+        raise UsageError("--host, --name and --token-file are for --http", "add --http PORT")
+    listening = Listening(port, given["host"], given["names"], given["token_file"]) if port is not None else None
+    with interruption.Interruption() as interrupted:
+        try:
+            interruption.run(_serve(House, serve, _options(given), listening, interrupted))
+        except (asyncio.CancelledError, interruption.InterruptedRunError):
+            pass
+    if interrupted.number:
+        sys.exit(interrupted.exit_code)
+
+
+async def _serve(house: Any, serve: Any, options: Any, listening: Any, interrupted: interruption.Interruption) -> None:
+    running = asyncio.current_task()
+    assert running is not None
+    interrupted.cancels(running.cancel)
+    opened = house(options)
+    for note in opened.served.notes:
+        output.remark(output.clean(f"kitbag mcp: {note}"))
+    await serve(opened, listening, lambda text: output.remark(output.clean(f"kitbag mcp: {text}")))
+
+
+def _options(given: dict[str, Any]) -> Any:
+    from kitbag.runtime.options import Options
+
+    directory = os.path.abspath(given["cwd"]) if given["cwd"] else os.getcwd()
+    for option, place in (("--cwd", directory), *(("--dir", one) for one in given["dirs"])):
+        if not os.path.isdir(place):
+            raise UsageError(f"{option} {place}: not a directory", "give an existing directory")
+    return Options(
+        directory=directory,
+        model=given["model"],
+        mode=given["permission_mode"],
+        team=given["team"],
+        persona=given["persona"],
+        only_tools=given["allowed_tools"],
+        no_tools=given["disallowed_tools"],
+        trust_workspace=given["trust_workspace"],
+        extra=tuple(os.path.abspath(one) for one in given["dirs"]),
+    )

@@ -1,0 +1,126 @@
+"""The MCP server itself: which request is whose, and the capabilities it declares.
+
+Used by stdio and http; uses calls and resources. Over stdio there is one client. Over HTTP each session is one; the
+newest protocol has no sessions there, so such clients are asked to speak the one before, and those that do not are
+served without anything being kept between their requests.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator
+from importlib.metadata import version
+from typing import Any, Final
+
+import anyio
+from mcp.server import NotificationOptions, Server, ServerRequestContext
+from mcp.server.models import InitializationOptions
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, ToolsListChanged
+from mcp_types import (
+    CallToolRequestParams,
+    CallToolResult,
+    DiscoverResult,
+    ListToolsResult,
+    NotificationParams,
+    PaginatedRequestParams,
+    RequestParams,
+    SubscriptionsListenRequestParams,
+)
+from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
+
+from kitbag.mcp_server.calls import Calls
+from kitbag.mcp_server.clients import Client
+from kitbag.mcp_server.house import LEAST_SECONDS, House
+from kitbag.mcp_server.resources import Resources
+from kitbag.mcp_server.served import Served
+from kitbag.mcp_server.skill_entries import EXTENSION, SETTINGS
+
+logger = logging.getLogger(__name__)
+
+SESSION_HEADER: Final = "mcp-session-id"
+_CHANGES: Final = NotificationOptions(tools_changed=True, resources_changed=True)
+Context = ServerRequestContext[Any, Any]
+
+
+class KitbagServer(Server[Any]):
+    def __init__(self, house: House) -> None:
+        self._house = house
+        self._calls = Calls(house)
+        super().__init__(
+            "kitbag",
+            version=version("kitbag"),
+            title="Kitbag",
+            description="Skills and agents, at the moment they are needed.",
+            instructions=house.served.instructions,
+            lifespan=self._live,
+            get_tool_input_schema=self._calls.schema,
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+        )
+        self._bus = InMemorySubscriptionBus()
+        self._listen = ListenHandler(self._bus)
+        self.extensions = {EXTENSION: SETTINGS}
+        self.middleware.clear()  # nothing is measured for a telemetry that nobody has set up
+        Resources(house).add_to(self)
+        self.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, self._listen)
+        self.add_request_handler("server/discover", RequestParams, self._discover)
+        self.add_notification_handler("notifications/initialized", NotificationParams, self._initialized)
+        house.on_change = self._tell
+
+    def create_initialization_options(self, *_: Any, **__: Any) -> InitializationOptions:
+        return super().create_initialization_options(_CHANGES)
+
+    @contextlib.asynccontextmanager
+    async def _live(self, _: Server[Any]) -> AsyncGenerator[House, None]:
+        watching = asyncio.ensure_future(self._house.watch())
+        try:
+            yield self._house
+        finally:
+            self._listen.close()
+            watching.cancel()
+            with anyio.CancelScope(shield=True):
+                await asyncio.wait([watching])
+                await self._house.close()
+
+    def _client(self, context: Context) -> Client:
+        if context.request is None:
+            return self._house.clients.get("")
+        session_id = context.request.headers.get(SESSION_HEADER)
+        if not session_id or context.protocol_version in MODERN_PROTOCOL_VERSIONS:
+            return self._house.clients.stranger()
+        return self._house.clients.get(session_id)
+
+    async def _discover(self, context: Context, params: RequestParams) -> DiscoverResult:
+        sessions = context.request is not None
+        return DiscoverResult(
+            supported_versions=list(HANDSHAKE_PROTOCOL_VERSIONS if sessions else MODERN_PROTOCOL_VERSIONS),
+            capabilities=self.get_capabilities(protocol_version=context.protocol_version),
+            instructions=self.instructions,
+        )
+
+    async def _initialized(self, context: Context, params: NotificationParams) -> None:
+        self._client(context).session = context.session
+
+    async def _list_tools(self, context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
+        return ListToolsResult(tools=self._calls.listed(await self._house.fresh(LEAST_SECONDS)))
+
+    async def _call_tool(self, context: Context, params: CallToolRequestParams) -> CallToolResult:
+        return await self._calls.call(self._client(context), context, params)
+
+    async def _tell(self, old: Served, new: Served) -> None:
+        """That the library has changed, to all who are connected."""
+        self.instructions = new.instructions
+        for client in self._house.clients.all():
+            if client.session is None:
+                continue
+            with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                await client.session.send_tool_list_changed()
+                await client.session.send_resource_list_changed()
+        await self._bus.publish(ToolsListChanged())
+        await self._bus.publish(ResourcesListChanged())
+        addresses = self._house.addresses
+        for _, skill in addresses.listed:
+            key = ("skill", skill.full_name)
+            if key in old.mark and old.mark[key] != new.mark.get(key):
+                await self._bus.publish(ResourceUpdated(addresses.uri(skill)))

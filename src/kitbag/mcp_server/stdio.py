@@ -1,0 +1,178 @@
+"""The server over standard input and output, one message a line. Nothing but messages reaches standard output.
+
+While it serves, whatever prints goes to the error output, and a child that reads finds nothing. Threads of its own
+read and write: a client that neither sends nor reads keeps nothing from ending. Used by cli/mcp.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import os
+import queue
+import threading
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, Final, cast
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from mcp_types import INVALID_REQUEST, PARSE_ERROR, jsonrpc_message_adapter
+from pydantic import ValidationError
+
+from kitbag.mcp_server.house import House
+from kitbag.mcp_server.server import KitbagServer
+
+LONGEST_LINE: Final = 4 * 1024 * 1024
+_CHUNK: Final = 1 << 16
+
+
+async def serve_stdio(house: House) -> None:
+    """Until the client closes its end."""
+    server = KitbagServer(house)
+    with _own_streams() as (source, sink):
+        async with _messages(source, sink) as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
+
+
+@contextlib.contextmanager
+def _own_streams() -> "Any":
+    """Descriptors for the messages alone. They are never closed: a thread may still wait on one."""
+    source, sink = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in (0, 1))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    try:
+        yield source, sink
+    finally:
+        os.dup2(source, 0)
+        os.dup2(sink, 1)
+
+
+@contextlib.asynccontextmanager
+async def _messages(
+    source: int, sink: int
+) -> "AsyncGenerator[tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]], None]":  # noqa: E501
+    arriving, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    outgoing, leaving = anyio.create_memory_object_stream[SessionMessage](0)
+    writer = _Writer(sink)
+
+    async def read() -> None:
+        async with arriving:
+            async for line in _lines(source):
+                message, wrong = _parse(line)
+                if message is None:
+                    await writer.write(wrong)
+                    continue
+                with contextlib.suppress(anyio.BrokenResourceError):
+                    await arriving.send(SessionMessage(message))
+
+    async def write() -> None:
+        async with leaving:
+            async for message in leaving:
+                text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
+                if not await writer.write(text.encode() + b"\n"):
+                    group.cancel_scope.cancel()  # nobody reads any more
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(read)
+        group.start_soon(write)
+        yield incoming, outgoing
+        group.cancel_scope.cancel()
+
+
+def _parse(line: bytes | None) -> tuple[Any, bytes]:
+    """The message, or what is answered to one that is none."""
+    if line is None:
+        return None, _refusal(INVALID_REQUEST, f"the message is longer than {LONGEST_LINE:,} bytes", None)
+    try:
+        return jsonrpc_message_adapter.validate_json(line, by_name=False), b""
+    except ValidationError:
+        pass
+    try:
+        given: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        return None, _refusal(PARSE_ERROR, "the message is not JSON", None)
+    request_id = cast("dict[str, Any]", given).get("id") if isinstance(given, dict) else None
+    known = request_id if isinstance(request_id, str | int) and not isinstance(request_id, bool) else None
+    return None, _refusal(INVALID_REQUEST, "the message is not a JSON-RPC 2.0 message", known)
+
+
+def _refusal(code: int, problem: str, request_id: str | int | None) -> bytes:
+    error = {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": problem}}
+    return json.dumps(error).encode() + b"\n"
+
+
+async def _lines(source: int) -> "AsyncGenerator[bytes | None, None]":
+    """Without empty ones. None stands for one that is too long, which is not kept."""
+    loop = asyncio.get_running_loop()
+    arrived: asyncio.Queue[bytes | None] = asyncio.Queue()
+    room = threading.Semaphore(64)
+    end = b""
+
+    def put(line: bytes | None) -> None:
+        room.acquire()
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens
+            loop.call_soon_threadsafe(arrived.put_nowait, line)
+
+    threading.Thread(target=_read_lines, args=(source, put, end), daemon=True, name="kitbag-mcp-in").start()
+    while (line := await arrived.get()) != end:
+        room.release()
+        yield line
+
+
+def _read_lines(source: int, put: Callable[[bytes | None], None], end: bytes) -> None:
+    held, too_long = bytearray(), False
+    while True:
+        try:
+            chunk = os.read(source, _CHUNK)
+        except OSError:
+            chunk = b""
+        if not chunk:
+            break
+        while (at := chunk.find(b"\n")) >= 0:
+            held += chunk[:at]
+            chunk = chunk[at + 1 :]
+            if too_long or len(held) > LONGEST_LINE:
+                put(None)
+            elif held.strip():
+                put(bytes(held))
+            held, too_long = bytearray(), False
+        held += chunk
+        if len(held) > LONGEST_LINE:
+            held, too_long = bytearray(), True
+    put(end)
+
+
+class _Writer:
+    """A thread that writes, so that a client that does not read holds up nothing but its own answers."""
+
+    def __init__(self, sink: int) -> None:
+        self._sink = sink
+        self._loop = asyncio.get_running_loop()
+        self._work: queue.SimpleQueue[tuple[bytes, asyncio.Future[bool]]] = queue.SimpleQueue()
+        threading.Thread(target=self._run, daemon=True, name="kitbag-mcp-out").start()
+
+    async def write(self, data: bytes) -> bool:
+        """False when nobody reads any more."""
+        done: asyncio.Future[bool] = self._loop.create_future()
+        self._work.put((data, done))
+        return await done
+
+    def _run(self) -> None:
+        while True:
+            data, done = self._work.get()
+            left, written = memoryview(data), True
+            try:
+                while left:
+                    left = left[os.write(self._sink, left) :]
+            except OSError:
+                written = False
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(_settle, done, written)
+
+
+def _settle(done: "asyncio.Future[bool]", value: bool) -> None:
+    if not done.done():
+        done.set_result(value)

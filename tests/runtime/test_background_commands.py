@@ -1,0 +1,443 @@
+"""Commands in the background: a worker runs them as they were judged, and they outlive whoever began them."""
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+import needs
+from conftest import World
+from kitbag.errors import InvalidError
+from kitbag.messages import Text
+from kitbag.permissions.approvals import Answer, Question, RefusedError
+from kitbag.permissions.model import Judgement
+from kitbag.runtime.agent import Agent
+from kitbag.runtime.command_task import CommandTask
+from kitbag.runtime.delegation import Delegated
+from kitbag.runtime.options import Options
+from kitbag.runtime.task_reports import report_of
+from kitbag.runtime.worker_process import locked
+from kitbag.tasks.model import Task
+from kitbag.tasks.processes import processes_of
+from kitbag.tasks.signals import Signals
+from kitbag.testing import Rule, Script, Scripted, Step
+from kitbag.tools.delegation import Report
+from tasks.workshop import Nursery, Workshop, opened
+
+T = TypeVar("T")
+HANG = 30.0
+TOOLS = ("Bash", "TaskOutput", "TaskStop", "Task")
+STUBBORN = (
+    "trap '' TERM HUP; (trap '' TERM HUP; sleep 300) & setsid sh -c 'trap \"\" TERM; sleep 300' &"
+    " (sleep 300 >&2) & echo begun; sleep 300"
+)
+FREE = Judgement("allow", "for a test", (), "none", True)
+"""As if a person had agreed to run it without a sandbox."""
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    made = Nursery()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def workshop(world: World, nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workshop]:
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "KITBAG_MODEL", "OLLAMA_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(world.home))
+    monkeypatch.setenv("KITBAG_HOME", str(world.home / ".kitbag"))
+    with opened(world, nursery) as made:
+        yield made
+
+
+def begun(
+    workshop: Workshop, command: str, judgement: Judgement | None = None, seconds: float = 0.0, **options: Any
+) -> Task:
+    """On the board, as the tool puts it there; a worker has to be at work already."""
+
+    async def start(delegated: Delegated, agent: Agent) -> Report:
+        where = agent.context.directory
+        judged = judgement or agent.permissions.decide("Bash", {"command": command}, where)
+        return await delegated.start_command(command, "", where, seconds, judged)
+
+    return workshop.task(within(workshop, start, **options).id)
+
+
+def within(workshop: Workshop, work: Callable[[Delegated, Agent], Awaitable[T]], **options: Any) -> T:
+    async def run() -> T:
+        given = Options(**{"directory": str(workshop.world.workspace), "only_tools": TOOLS, **options})
+        async with asyncio.timeout(HANG), Agent(options=given, provider=Scripted(Script([]))) as agent:
+            return await work(Delegated(agent.inherited, agent.session.id), agent)
+
+    return asyncio.run(run())
+
+
+def report(workshop: Workshop, task: Task, offset: int = 0) -> Report:
+    return report_of(workshop.board, workshop.task(task.id), offset)
+
+
+def ended(workshop: Workshop, task: Task) -> Report:
+    workshop.until(lambda: workshop.task(task.id).is_finished, f"{task}")
+    return report(workshop, task)
+
+
+def until_printed(workshop: Workshop, task: Task, text: str) -> None:
+    workshop.until(lambda: text in report(workshop, task).text, f"{report(workshop, task)}")
+
+
+def output_file(workshop: Workshop, task: Task) -> Path:
+    return Path(workshop.home) / "state/output" / task.id
+
+
+# --- through the loop ---------------------------------------------------------------------------------------------
+
+
+def bash(command: str, call_id: str = "b1", **arguments: Any) -> Step:
+    return Step(calls=((call_id, "Bash", json.dumps({"command": command, "run_in_background": True, **arguments})),))
+
+
+def talk(workshop: Workshop, *steps: Any, approver: Any = None, **options: Any) -> str:
+    """What the tools answered a model that says this."""
+
+    async def run() -> str:
+        model = Scripted(Script([Rule([*steps, Step(text="Done.")])]))
+        given = Options(**{"directory": str(workshop.world.workspace), "only_tools": TOOLS, **options})
+        async with asyncio.timeout(HANG), Agent(options=given, provider=model, approver=approver) as agent:
+            async with agent.run("Do it.") as asked:
+                await asked.wait()
+        parts = [part for message in model.requests[-1].messages for part in message.parts]
+        contents = [part.content if hasattr(part, "content") else (part,) for part in parts]
+        return "\n".join(part.text for content in contents for part in content if isinstance(part, Text))
+
+    return asyncio.run(run())
+
+
+def task_of(workshop: Workshop) -> Task:
+    return workshop.board.all()[-1]
+
+
+def test_a_model_starts_one_looks_at_it_stops_it_and_is_told_of_the_end_of_another(workshop: Workshop) -> None:
+    workshop.worker(idle=20)
+
+    def look(_: Any) -> Step:
+        until_printed(workshop, task_of(workshop), "listening")
+        return Step(calls=(("o1", "TaskOutput", json.dumps({"task_id": task_of(workshop).id, "block": False})),))
+
+    def stop(_: Any) -> Step:
+        return Step(calls=(("s1", "TaskStop", json.dumps({"task_id": task_of(workshop).id})),))
+
+    def wait(_: Any) -> Step:
+        ended(workshop, task_of(workshop))
+        return Step(calls=(("w1", "Bash", json.dumps({"command": "true"})),))
+
+    said = talk(
+        workshop,
+        bash("echo listening; exec sleep 300", description="Serves."),
+        look,
+        stop,
+        bash("echo one; echo '</task-notification>two'; exit 3", "b2"),
+        wait,
+    )
+    first, second = (task for task in workshop.board.all())
+    assert f"in the background as task {first.id}" in said
+    assert "Undo does not take back" in said
+    assert f"Agent: Bash\nTask: {first.id}\nStatus: still running\nTurns: 0\nTokens: 0\nActivity: listening" in said
+    assert "<command-output>\nlistening\n</command-output>" in said
+    assert f'offset={len("listening") + 1}).]' in said
+    assert f"Task {first.id} (Bash) is stopped: cancelled. Processes left: 0." in said
+    assert f'task-id="{second.id}" status="failed" agent="Bash">\nError: Exit code 3' in said
+    assert "one\n<\\/task-notification>two" in said
+    assert [task.status for task in workshop.board.all()] == ["cancelled", "failed"]
+
+
+def test_what_it_prints_is_had_by_its_place_while_it_runs_and_the_exit_code_at_its_end(workshop: Workshop) -> None:
+    workshop.worker(idle=20)
+    go = workshop.world.workspace / "go"
+    task = begun(workshop, "printf 'first\\n'; until [ -e go ]; do sleep 0.05; done; printf 'sécond'")
+    until_printed(workshop, task, "first\n")
+    before = report(workshop, task)
+    assert (before.status, before.activity, before.code) == ("running", "first", None)
+    assert report(workshop, task, before.next).text == ""
+    go.touch()
+    after = ended(workshop, task)
+    assert (after.status, after.code, after.text) == ("completed", 0, "first\nsécond")
+    assert report(workshop, task, before.next).text == "sécond"
+    assert output_file(workshop, task).stat().st_mode & 0o777 == 0o600
+
+
+def test_half_a_line_is_shown_when_nothing_follows_it(workshop: Workshop) -> None:
+    workshop.worker(idle=20)
+    task = begun(workshop, "printf 'Name: '; sleep 300")
+    until_printed(workshop, task, "Name: ")
+
+
+# --- what it may ----------------------------------------------------------------------------------------------------
+
+
+def test_it_runs_in_the_sandbox_that_was_decided_and_beside_other_commands(workshop: Workshop) -> None:
+    needs.bubblewrap()
+    workshop.worker(idle=20)
+    outside = workshop.world.outside / "made"
+    text = f"touch inside; touch {outside} || echo held; cat ~/.kitbag/settings.toml || echo hidden; sleep 300"
+    task = begun(workshop, text)
+    until_printed(workshop, task, "hidden")
+    assert "held" in report(workshop, task).text
+    assert (workshop.world.workspace / "inside").exists()
+    assert processes_of(task.id), "its processes are found, also in a namespace of their own"
+    assert "seen" in talk(workshop, Step(calls=(("b1", "Bash", json.dumps({"command": "echo seen > a; cat a"})),)))
+
+
+def test_it_has_the_environment_of_the_one_who_began_it_without_secrets(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workshop.worker(idle=20)
+    monkeypatch.setenv("PROJECT_FLAVOUR", "mint")
+    monkeypatch.setenv("DEPLOY_TOKEN", "s3cr3t-and-long-enough")
+    task = begun(workshop, "echo $PROJECT_FLAVOUR; echo [$DEPLOY_TOKEN]; echo $KITBAG_SESSION_ID; pwd")
+    assert ended(workshop, task).text == f"mint\n[]\n{task.id}\n{workshop.world.workspace}\n"
+
+
+def settings(workshop: Workshop, text: str) -> None:
+    workshop.world.write("~/.kitbag/settings.toml", text)
+
+
+def test_a_rule_that_denies_it_by_now_wins(workshop: Workshop) -> None:
+    with locked(workshop.home):  # so that no worker is there yet
+        task = begun(workshop, "touch made")
+        settings(workshop, '[permissions]\ndeny = ["Bash(touch *)"]\n')
+    workshop.worker(idle=20)
+    found = ended(workshop, task)
+    assert found.status == "failed"
+    assert "did not run" in found.error
+    assert "Bash(touch *)" in found.error
+    assert not (workshop.world.workspace / "made").exists()
+    with pytest.raises(RefusedError, match="denied by a rule"):
+        begun(workshop, "touch made")
+
+
+class Says:
+    one_at_a_time = False
+
+    def __init__(self) -> None:
+        self.asked: list[Question] = []
+
+    async def ask(self, question: Question) -> Answer:
+        self.asked.append(question)
+        return Answer("allow")
+
+
+def test_what_a_person_agreed_to_is_not_asked_again_as_long_as_it_is_the_same(workshop: Workshop) -> None:
+    workshop.worker(idle=20)
+    person = Says()
+    said = talk(workshop, bash("python3 -c 'print(6 * 7)'"), approver=person, only_tools=())
+    assert "in the background" in said
+    assert ended(workshop, task_of(workshop)).text == "42\n"
+    assert len(person.asked) == 1
+
+
+def test_what_a_person_agreed_to_does_not_run_when_the_rules_ask_for_something_else(workshop: Workshop) -> None:
+    with locked(workshop.home):
+        talk(workshop, bash("python3 -c 'print(6 * 7)'"), approver=Says(), only_tools=())
+        settings(workshop, '[permissions]\nask = ["Bash(python3 *)"]\n')
+    workshop.worker(idle=20)
+    found = ended(workshop, task_of(workshop))
+    assert (found.status, found.text) == ("failed", "")
+    assert "has changed since it was allowed" in found.error
+
+
+def test_without_anybody_who_agrees_nothing_is_put_on_the_board(workshop: Workshop) -> None:
+    said = talk(workshop, bash("python3 -c 'print(6 * 7)'"), only_tools=())
+    assert "Bash is not allowed" in said
+    assert workshop.board.all() == []
+
+
+def test_a_secret_is_not_written_down_so_a_command_that_holds_one_is_refused(workshop: Workshop) -> None:
+    with pytest.raises(InvalidError, match="looks like a secret"):
+        begun(workshop, "curl -H 'Authorization: Bearer abcdefghijklmnop1234567890' localhost")
+    assert workshop.board.all() == []
+
+
+def test_secrets_that_it_prints_are_not_in_its_file(workshop: Workshop) -> None:
+    workshop.worker(idle=20)
+    key = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\n-----END PRIVATE KEY-----"
+    workshop.world.write("notes.txt", f"token: ghp_0123456789abcdefghijklmnopqrstuvwxyzABCD\n{key}\nafter\n")
+    # Line by line, so that no look at it sees all of the key.
+    task = begun(workshop, "while read -r line; do echo \"$line\"; sleep 0.02; done < notes.txt")
+    assert ended(workshop, task).text.endswith("after\n")
+    written = output_file(workshop, task).read_text()
+    assert "ghp_0123" not in written
+    assert "MIIEvQ" not in written
+
+
+# --- how it ends --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "code", "says"),
+    [
+        ("exit 3", "failed", 3, "Exit code 3"),
+        ("kill -9 $$", "failed", 137, "SIGKILL"),
+        ("grep -q nothing /dev/null", "completed", 1, ""),
+        ("cat; echo read", "completed", 0, ""),
+        ("sleep 300 & echo done", "completed", 0, ""),
+        ("printf '\\033[31mred\\033[0m\\377\\000x\\n'", "completed", 0, ""),
+    ],
+)
+def test_an_end_is_told_as_it_was(workshop: Workshop, command: str, status: str, code: int, says: str) -> None:
+    found = run_here(workshop, command)
+    assert (found.status, found.code) == (status, code)
+    assert says in found.error
+    assert processes_of(found.id) == []
+    if "red" in command:
+        assert found.text == "red�x\n"
+
+
+def run_here(workshop: Workshop, command: str, most_output: int = 1_000_000) -> Report:
+    """In this process, by the code that the worker uses."""
+
+    async def run(task: Task) -> Report:
+        assert await workshop.board.claim(task)
+        runner = CommandTask(workshop.board, workshop.task(task.id), Signals(workshop.board), most_output)
+        await runner.run(workshop.board.wish(task.id))
+        return report(workshop, task)
+
+    with locked(workshop.home):
+        return asyncio.run(run(begun(workshop, command)))
+
+
+def test_its_time_is_what_was_said_and_nothing_of_it_is_left(workshop: Workshop) -> None:
+    workshop.worker(idle=20)
+    task = begun(workshop, STUBBORN, FREE, seconds=0.3)
+    found = ended(workshop, task)
+    assert (found.status, found.code, found.text) == ("failed", None, "begun\n")
+    assert "stopped after 0.3 s" in found.error
+    assert processes_of(task.id) == []
+
+
+def test_a_flood_is_bounded_its_end_is_kept_and_the_command_goes_on_to_its_own(workshop: Workshop) -> None:
+    found = run_here(workshop, "yes 'a line of a flood' | head -c 20000000; echo the end; exit 4")
+    assert (found.status, found.code) == ("failed", 4)
+    assert 1_000_000 < found.size < 1_200_000
+    text = output_file(workshop, workshop.task(found.id)).read_text()
+    assert "only the end of what follows is kept" in text
+    assert "left out here" in text
+    assert text.endswith("the end\n")
+    end = workshop.task(found.id).end
+    assert end is not None
+    assert end.text.endswith("the end\n")
+    assert len(found.text) <= 40_000
+
+
+# --- processes ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("judgement", [None, FREE], ids=["confined", "free"])
+def test_stopping_it_ends_all_of_its_processes_in_time_and_keeps_what_it_printed(
+    workshop: Workshop, judgement: Judgement | None
+) -> None:
+    workshop.worker(idle=20)
+    task = begun(workshop, f"env -i setsid sleep 300 & {STUBBORN}", judgement)
+    until_printed(workshop, task, "begun")
+    workshop.until(lambda: len(processes_of(task.id)) >= 4)
+
+    async def stop(delegated: Delegated, _: Agent) -> Any:
+        return await delegated.stop(task.id)
+
+    since = time.monotonic()
+    stopped = within(workshop, stop)
+    assert time.monotonic() - since < 4
+    assert (stopped.report.status, stopped.report.text, stopped.processes) == ("cancelled", "begun\n", 0)
+    again = within(workshop, stop)
+    assert (again.was_finished, again.report.status) == (True, "cancelled")
+    assert processes_of(task.id) == []
+
+
+def test_one_that_ends_when_it_is_asked_to_has_the_time_for_it(workshop: Workshop) -> None:
+    workshop.worker(idle=20)
+    code = "import signal, time; signal.signal(15, lambda *_: (time.sleep(0.2), print('bye', flush=True), exit(0)));"
+    task = begun(workshop, f"exec python3 -u -c \"{code} print('up', flush=True); time.sleep(300)\"")
+    until_printed(workshop, task, "up")
+
+    async def stop(delegated: Delegated, _: Agent) -> Any:
+        return await delegated.stop(task.id)
+
+    assert within(workshop, stop).report.text == "up\nbye\n"
+
+
+@pytest.mark.parametrize("judgement", [None, FREE], ids=["confined", "free"])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])
+def test_when_its_worker_ends_so_does_it_and_it_is_not_run_again(
+    workshop: Workshop, number: int, status: int, judgement: Judgement | None
+) -> None:
+    worker = workshop.worker(idle=20)
+    task = begun(workshop, f"echo x >> effects; env -i setsid sleep 300 & {STUBBORN}", judgement)
+    until_printed(workshop, task, "begun")
+    workshop.until(lambda: len(processes_of(task.id)) >= 4)
+    since = time.monotonic()
+    os.kill(worker, number)
+    assert workshop.nursery.wait(worker) == status
+    if number == signal.SIGTERM:
+        assert time.monotonic() - since < 4
+        assert processes_of(task.id) == []
+    workshop.work()
+    assert processes_of(task.id) == []
+    found = report(workshop, task)
+    assert (found.status, found.text) == ("interrupted", "begun\n")
+    assert "interrupted (unknown outcome)" in found.error
+    assert (workshop.world.workspace / "effects").read_text() == "x\n"
+
+
+def test_it_outlives_the_one_who_began_it_and_goes_on_when_an_agent_that_began_it_has_ended(workshop: Workshop) -> None:
+    workshop.script(
+        {"calls": [{"id": "b1", "name": "Bash", "arguments": {"command": "sleep 300", "run_in_background": True}}]},
+        {"text": "Started."},
+    )
+    agent = workshop.put()
+    workshop.worker(idle=20)
+    assert workshop.until_status(agent, "completed", "failed").status == "completed"
+    [command] = workshop.board.below(agent)
+    assert (command.kind, command.parent) == ("command", agent)
+    workshop.until(lambda: processes_of(command.id))
+    assert workshop.task(command.id).status == "running"
+
+
+def test_it_stops_with_the_agent_that_began_it(workshop: Workshop) -> None:
+    workshop.script(
+        {"calls": [{"id": "b1", "name": "Bash", "arguments": {"command": "sleep 300", "run_in_background": True}}]},
+        {"text": "Slow.", "delay": 600},
+    )
+    agent = workshop.put()
+    workshop.worker(idle=20)
+    [command] = workshop.until(lambda: workshop.board.below(agent))
+    workshop.until(lambda: processes_of(command.id))
+
+    async def stop(delegated: Delegated, _: Agent) -> Any:
+        return await delegated.stop(agent)
+
+    stopped = within(workshop, stop)
+    assert (stopped.others, stopped.processes) == (1, 0)
+    assert workshop.task(command.id).status == "cancelled"
+
+
+def test_where_no_worker_can_be_started_it_runs_in_this_process(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.executable", "/nonexistent/python")
+
+    async def start(delegated: Delegated, agent: Agent) -> Report:
+        where = agent.context.directory
+        judged = agent.permissions.decide("Bash", {"command": "echo here"}, where)
+        started = await delegated.start_command("echo here", "", where, 0.0, judged)
+        return await delegated.report(started.id, HANG)
+
+    found = within(workshop, start)
+    assert (found.status, found.text) == ("completed", "here\n")
+    assert any("no worker could be started" in warning for warning in found.warnings)
