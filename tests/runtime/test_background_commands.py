@@ -1,6 +1,7 @@
 """Commands in the background: a worker runs them as they were judged, and they outlive whoever began them."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -37,6 +38,8 @@ STUBBORN = (
     "trap '' TERM HUP; (trap '' TERM HUP; sleep 300) & setsid sh -c 'trap \"\" TERM; sleep 300' &"
     " (sleep 300 >&2) & echo begun; sleep 300"
 )
+HIDING = f"env -i setsid sleep 300.{os.getpid()}"
+"""With nothing of its environment, in a session of its own."""
 FREE = Judgement("allow", "for a test", (), "none", True)
 """As if a person had agreed to run it without a sandbox."""
 
@@ -97,6 +100,15 @@ def output_file(workshop: Workshop, task: Task) -> Path:
     return Path(workshop.home) / "state/output" / task.id
 
 
+def hiding() -> list[str]:
+    found: list[str] = []
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{name}/cmdline").read_bytes() == f"sleep\x00300.{os.getpid()}\x00".encode():
+                found.append(name)
+    return found
+
+
 # --- through the loop ---------------------------------------------------------------------------------------------
 
 
@@ -110,9 +122,12 @@ def talk(workshop: Workshop, *steps: Any, approver: Any = None, **options: Any) 
     async def run() -> str:
         model = Scripted(Script([Rule([*steps, Step(text="Done.")])]))
         given = Options(**{"directory": str(workshop.world.workspace), "only_tools": TOOLS, **options})
-        async with asyncio.timeout(HANG), Agent(options=given, provider=model, approver=approver) as agent:
-            async with agent.run("Do it.") as asked:
-                await asked.wait()
+        async with (
+            asyncio.timeout(HANG),
+            Agent(options=given, provider=model, approver=approver) as agent,
+            agent.run("Do it.") as asked,
+        ):
+            await asked.wait()
         parts = [part for message in model.requests[-1].messages for part in message.parts]
         contents = [part.content if hasattr(part, "content") else (part,) for part in parts]
         return "\n".join(part.text for content in contents for part in content if isinstance(part, Text))
@@ -151,7 +166,7 @@ def test_a_model_starts_one_looks_at_it_stops_it_and_is_told_of_the_end_of_anoth
     assert "Undo does not take back" in said
     assert f"Agent: Bash\nTask: {first.id}\nStatus: still running\nTurns: 0\nTokens: 0\nActivity: listening" in said
     assert "<command-output>\nlistening\n</command-output>" in said
-    assert f'offset={len("listening") + 1}).]' in said
+    assert f"offset={len('listening') + 1}).]" in said
     assert f"Task {first.id} (Bash) is stopped: cancelled. Processes left: 0." in said
     assert f'task-id="{second.id}" status="failed" agent="Bash">\nError: Exit code 3' in said
     assert "one\n<\\/task-notification>two" in said
@@ -270,7 +285,7 @@ def test_secrets_that_it_prints_are_not_in_its_file(workshop: Workshop) -> None:
     key = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\n-----END PRIVATE KEY-----"
     workshop.world.write("notes.txt", f"token: ghp_0123456789abcdefghijklmnopqrstuvwxyzABCD\n{key}\nafter\n")
     # Line by line, so that no look at it sees all of the key.
-    task = begun(workshop, "while read -r line; do echo \"$line\"; sleep 0.02; done < notes.txt")
+    task = begun(workshop, 'while read -r line; do echo "$line"; sleep 0.02; done < notes.txt')
     assert ended(workshop, task).text.endswith("after\n")
     written = output_file(workshop, task).read_text()
     assert "ghp_0123" not in written
@@ -344,9 +359,9 @@ def test_stopping_it_ends_all_of_its_processes_in_time_and_keeps_what_it_printed
     workshop: Workshop, judgement: Judgement | None
 ) -> None:
     workshop.worker(idle=20)
-    task = begun(workshop, f"env -i setsid sleep 300 & {STUBBORN}", judgement)
+    task = begun(workshop, f"{HIDING} & {STUBBORN}", judgement)
     until_printed(workshop, task, "begun")
-    workshop.until(lambda: len(processes_of(task.id)) >= 4)
+    workshop.until(lambda: len(processes_of(task.id)) >= 4 and hiding())
 
     async def stop(delegated: Delegated, _: Agent) -> Any:
         return await delegated.stop(task.id)
@@ -357,7 +372,7 @@ def test_stopping_it_ends_all_of_its_processes_in_time_and_keeps_what_it_printed
     assert (stopped.report.status, stopped.report.text, stopped.processes) == ("cancelled", "begun\n", 0)
     again = within(workshop, stop)
     assert (again.was_finished, again.report.status) == (True, "cancelled")
-    assert processes_of(task.id) == []
+    assert (processes_of(task.id), hiding()) == ([], [])
 
 
 def test_one_that_ends_when_it_is_asked_to_has_the_time_for_it(workshop: Workshop) -> None:
@@ -378,17 +393,17 @@ def test_when_its_worker_ends_so_does_it_and_it_is_not_run_again(
     workshop: Workshop, number: int, status: int, judgement: Judgement | None
 ) -> None:
     worker = workshop.worker(idle=20)
-    task = begun(workshop, f"echo x >> effects; env -i setsid sleep 300 & {STUBBORN}", judgement)
+    task = begun(workshop, f"echo x >> effects; {HIDING} & {STUBBORN}", judgement)
     until_printed(workshop, task, "begun")
-    workshop.until(lambda: len(processes_of(task.id)) >= 4)
+    workshop.until(lambda: len(processes_of(task.id)) >= 4 and hiding())
     since = time.monotonic()
     os.kill(worker, number)
     assert workshop.nursery.wait(worker) == status
     if number == signal.SIGTERM:
         assert time.monotonic() - since < 4
-        assert processes_of(task.id) == []
+        assert (processes_of(task.id), hiding()) == ([], [])
     workshop.work()
-    assert processes_of(task.id) == []
+    assert (processes_of(task.id), hiding()) == ([], [])
     found = report(workshop, task)
     assert (found.status, found.text) == ("interrupted", "begun\n")
     assert "interrupted (unknown outcome)" in found.error

@@ -13,7 +13,7 @@ from kitbag.runtime.options import Options
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
-from kitbag.testing import Rule, Script, Scripted, Step
+from kitbag.testing import ModelServer, Rule, Script, Scripted, Step
 from runtime.test_agent import HANG, House
 
 AN_AGENT = "## Your Task"
@@ -314,3 +314,38 @@ def test_a_packed_task_is_the_agent_s_context_and_its_answer_is_held_against_wha
     assert "Be quick." in prompt
     assert report.status == "completed"
     assert any("not as required" in warning for warning in report.warnings)
+
+
+def test_the_model_is_the_call_s_else_the_agent_s_own_else_that_of_whoever_started_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = "---\nname: {}\ndescription: Helps.\ntools: Read\n{}---\nHelp.\n"
+    world.write("~/.kitbag/agents/own.md", head.format("own", "model: haiku\n"))
+    world.write("~/.kitbag/agents/plain.md", head.format("plain", ""))
+    calls = (
+        task("a", subagent_type="plain", prompt="As parent."),
+        task("b", subagent_type="own", prompt="As own."),
+        task("c", subagent_type="own", prompt="As called.", model="opus"),
+    )
+    steps = script([Step(calls=calls), "Done."], ["Fine."])
+    with ModelServer(steps) as server:
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+
+        async def work() -> None:
+            options = Options(
+                directory=str(world.workspace), model="anthropic/claude-sonnet-4-5", only_tools=("Task", "Read")
+            )
+            async with asyncio.timeout(HANG), Agent(options=options) as agent, agent.run("Ask.") as run:
+                await run.wait()
+                assert run.ended.status == "completed", run.ended
+
+        asyncio.run(work())
+        asked = {str(one.body["system"]): str(one.body["model"]) for one in server.requests}
+
+    def model_of(prompt: str) -> str:
+        return next(model for system, model in asked.items() if prompt in system)
+
+    assert "sonnet" in model_of("As parent.")
+    assert "haiku" in model_of("As own.")
+    assert "opus" in model_of("As called.")

@@ -110,6 +110,19 @@ class TestStarting:
         assert waiting.status == "queued"
         assert "`kitbag worker`" in asyncio.run(look_after(workshop.board, workshop.home)).problem
 
+    def test_a_command_does_not_wait_for_ever_for_work_that_nobody_can_host(self, workshop: Workshop) -> None:
+        Path(workshop.home, "state", "worker.lock").mkdir(parents=True)
+        begin = call("Task", subagent_type="Explore", prompt="Look.", run_in_background=True)
+        workshop.script(begin, {"text": "Started."})
+        done = workshop.world.run("-p", "Go", "--model", f"scripted:{workshop.world.workspace / 'script.json'}")
+        assert done.returncode == 8, done.stderr
+        assert "Started." in done.stdout
+        assert "no worker could be started" in done.stderr
+        [waiting] = workshop.board.all()
+        assert waiting.id in done.stderr
+        assert waiting.status == "queued"
+        assert "worker.lock" in workshop.world.run("tasks", "list").stderr
+
     def test_one_that_ends_right_away_is_told_of_the_next_time(
         self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from kitbag.cli import interruption, output
-from kitbag.errors import KitbagError, UsageError
+from kitbag.errors import UsageError
 
 _MISSING = "the MCP server needs the extra `mcp`: pip install 'kitbag[mcp]'"
 

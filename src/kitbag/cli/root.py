@@ -20,6 +20,7 @@ _COMMANDS = {
     "models": ("kitbag.cli.models", "Which model would be used, and why; what is known about it."),
     "tasks": ("kitbag.cli.tasks", "Look at, stop and resume what other agents do."),
     "worker": ("kitbag.cli.worker", "Host background work; one is started by itself where it is needed."),
+    "mcp": ("kitbag.cli.mcp", "Serve skills and agents to MCP clients, over stdio or HTTP."),
     "context": ("kitbag.cli.context", "What a session's model is shown, piece by piece, and what it costs."),
     "permissions": ("kitbag.cli.permissions", "List the rules, explain a decision, try a command in the sandbox."),
     "trust": ("kitbag.cli.trust", "See what a workspace would run, and trust it."),

@@ -24,6 +24,8 @@ from kitbag.tools.task import TASK, TaskArguments
 
 LONGEST_TASK: Final = 1_000_000
 
+Variables = Annotated[dict[str, str], Meta(max_length=200, description="Values for {{NAME}}.")]
+
 
 class PackArguments(Arguments, frozen=True):
     task: Annotated[str, Meta(min_length=1, max_length=LONGEST_TASK, description="Its id, a file, or the task itself.")]

@@ -1,4 +1,4 @@
-"""Skills with `context: fork` that the person calls by name: an agent does what they say, and the conversation hears it.
+"""Skills with `context: fork` that the person calls by name: an agent does what they say, and the model hears of it.
 
 Used by Agent for its requests. The person asked for it, so nobody else is asked.
 """

@@ -1,4 +1,5 @@
-"""The processes of tasks, found by a mark in their environment, also where they have left their group or session.
+"""The processes of tasks, found by a mark in their environment or by a file that they hold, also where they have left
+their group or session.
 
 Used when tasks are stopped or have lost their owner. Commands get the mark from the Bash tool. All of them are found in
 one look, so that a thousand tasks cost as much as one.
@@ -8,6 +9,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Iterator
 from typing import Final
 
 from kitbag.permissions.command_leash import SESSION, session_held
@@ -21,17 +23,23 @@ _PAUSE = 0.01
 
 def processes_of(*task_ids: str) -> list[int]:
     """Of this user, and not this process."""
-    wanted = {task_id.encode() for task_id in task_ids}
+    wanted = set(task_ids)
     found: list[int] = []
     with contextlib.suppress(OSError):
         for name in os.listdir("/proc"):
             if not name.isdecimal() or int(name) == os.getpid():
                 continue
-            with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:
-                marks = (row[len(_SIGN) :] for row in file.read().split(b"\0") if row.startswith(_SIGN))
-                if any(mark.partition(b"-")[0] in wanted for mark in marks) and _lives(name):
-                    found.append(int(name))
+            if any(mark.partition("-")[0] in wanted for mark in _marks(name)) and _lives(name):
+                found.append(int(name))
     return found
+
+
+def _marks(name: str) -> Iterator[str]:
+    with contextlib.suppress(OSError):
+        with open(f"/proc/{name}/environ", "rb") as file:
+            rows = file.read().split(b"\0")
+        yield from (row[len(_SIGN) :].decode("utf-8", "replace") for row in rows if row.startswith(_SIGN))
+    yield session_held(name)
 
 
 def _lives(name: str) -> bool:

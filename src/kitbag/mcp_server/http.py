@@ -1,0 +1,182 @@
+"""The server over streamable HTTP: on this machine alone unless told otherwise, and never without a token.
+
+Used by serving; uses guard, and Starlette and uvicorn, which come with the SDK.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+import secrets
+import socket
+import stat
+from collections.abc import Callable, Generator
+from typing import Any, Final, cast
+
+import uvicorn
+from mcp.server.transport_security import TransportSecuritySettings
+
+from kitbag.errors import InvalidError, UsageError
+from kitbag.mcp_server.clients import IDLE_SECONDS
+from kitbag.mcp_server.guard import PATH, Application, Guard
+from kitbag.mcp_server.house import House
+from kitbag.mcp_server.server import KitbagServer
+from kitbag.mcp_server.serving import Listening
+from kitbag.store import private_files
+
+LARGEST_BODY: Final = 4 * 1024 * 1024
+MOST_SESSIONS: Final = 1_000
+MOST_AT_ONCE: Final = 500
+SHORTEST_TOKEN: Final = 32
+LEAVING_SECONDS: Final = 1
+
+
+async def serve_http(house: House, listening: Listening, tell: Callable[[str], None]) -> None:
+    """Until it is cancelled. Raises UsageError for an address that needs more care, InvalidError for one in use."""
+    _check(listening)
+    own = _own_token(listening.token_file) if listening.token_file else ""
+    with _bound(listening) as bound:
+        port = bound.getsockname()[1]
+        home = house.served.ground.places.kitbag_home
+        with _kept_token(home, port, own) as (token, place):
+            server = KitbagServer(house)
+            # The guard holds the door; this is the SDK's own lock behind it.
+            hosts = _hosts(listening, port)
+            security = TransportSecuritySettings(
+                allowed_hosts=sorted(hosts), allowed_origins=sorted(f"http://{host}" for host in hosts)
+            )
+            inner = server.streamable_http_app(
+                streamable_http_path=PATH,
+                max_request_body_size=LARGEST_BODY,
+                session_idle_timeout=IDLE_SECONDS,
+                max_sessions=MOST_SESSIONS,
+                transport_security=security,
+                host=listening.host,
+            )
+            guard = Guard(cast("Application", inner), hosts, token, house.clients)
+            tell(f"at http://{_shown(listening.host)}:{port}{PATH}; the token is in {place}")
+            await _run(guard, bound)
+
+
+async def _run(guard: Guard, bound: socket.socket) -> None:
+    config = uvicorn.Config(
+        cast("Any", guard),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        ws="none",
+        lifespan="on",
+        limit_concurrency=MOST_AT_ONCE,
+        timeout_graceful_shutdown=LEAVING_SECONDS,
+        h11_max_incomplete_event_size=64 * 1024,
+    )
+    server = _Server(config)
+    serving = asyncio.ensure_future(server.serve(sockets=[bound]))
+    try:
+        await asyncio.shield(serving)
+    except asyncio.CancelledError:
+        server.should_exit = True
+        await asyncio.wait([serving], timeout=LEAVING_SECONDS + 0.5)
+        raise
+
+
+class _Server(uvicorn.Server):
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """They are the command's business."""
+        yield
+
+
+# Where
+
+
+def _check(listening: Listening) -> None:
+    if _is_loopback(listening.host) or listening.token_file:
+        return
+    problem = f"{listening.host} can be reached from other machines"
+    fix = "say with --token-file which token they must have, or leave out --host"
+    raise UsageError(problem, fix)
+
+
+def _is_loopback(host: str) -> bool:
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+@contextlib.contextmanager
+def _bound(listening: Listening) -> Generator[socket.socket, None, None]:
+    host = "127.0.0.1" if listening.host.lower() == "localhost" else listening.host.strip("[]")
+    try:
+        found = socket.getaddrinfo(host, listening.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        bound = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise UsageError(f"--host {listening.host}: {error}", "give an address of this machine") from error
+    with bound:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            bound.bind(address)
+        except OSError as error:
+            problem = f"{listening.host}:{listening.port} can't be listened at: {error.strerror or error}"
+            raise InvalidError(problem, "choose another port") from error
+        yield bound
+
+
+def _hosts(listening: Listening, port: int) -> frozenset[str]:
+    """What may stand in the Host header, besides nothing."""
+    names = {_shown(name) for name in (listening.host, *listening.names)}
+    if listening.host.lower() in ("127.0.0.1", "localhost"):
+        names |= {"127.0.0.1", "localhost"}
+    hosts = {name if _has_port(name) else f"{name}:{port}" for name in names}
+    return frozenset(host.lower() for host in hosts) | (frozenset(names) if port == 80 else frozenset())
+
+
+def _has_port(name: str) -> bool:
+    return name.rpartition(":")[2].isdigit() and not name.endswith("]") and ":" in name
+
+
+def _shown(host: str) -> str:
+    bare = host.strip("[]")
+    with contextlib.suppress(ValueError):
+        return f"[{bare}]" if ipaddress.ip_address(bare).version == 6 else bare
+    return host
+
+
+# The token
+
+
+@contextlib.contextmanager
+def _kept_token(home: str, port: int, own: str) -> Generator[tuple[str, str], None, None]:
+    """A new one for each start, in a file that only the user can read, and that is gone when the server is."""
+    if own:
+        yield own, "the file you named"
+        return
+    token = secrets.token_urlsafe(32)
+    path = f"mcp/{port}.token"
+    private_files.write(home, path, token.encode())
+    place = os.path.join(home, path)
+    try:
+        yield token, place
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(place)
+
+
+def _own_token(path: str) -> str:
+    """Raises UsageError for a file that others can read, or that holds no good token."""
+    try:
+        with open(path, encoding="ascii") as file:
+            status = os.fstat(file.fileno())
+            token = file.read(4_096).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--token-file {path}: {error}", "name a file with one line of plain characters") from error
+    if not stat.S_ISREG(status.st_mode) or stat.S_IMODE(status.st_mode) & 0o077:
+        raise UsageError(f"--token-file {path}: others can read it", f"chmod 600 {path}")
+    if len(token) < SHORTEST_TOKEN or not token.isprintable() or " " in token:
+        fix = "python -c 'import secrets; print(secrets.token_urlsafe(32))' makes one"
+        raise UsageError(f"--token-file {path}: a token has at least {SHORTEST_TOKEN} characters and no blanks", fix)
+    return token
