@@ -1,17 +1,24 @@
 """What many tests share: a world of its own for each test, and the real program run in it."""
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places
+
+if TYPE_CHECKING:
+    from tasks.workshop import Nursery, Workshop
 
 TEST_TIMEOUT = 60
 
@@ -68,6 +75,23 @@ class World:
             timeout=TEST_TIMEOUT,
         )
 
+    def end_worker(self) -> None:
+        """One that a test has started, in whatever way, does not outlive it."""
+        lock = self.home / ".kitbag" / "state" / "worker.lock"
+        if not lock.is_file():
+            return
+        from kitbag.runtime.worker_process import at_work, locked
+
+        deadline = time.monotonic() + TEST_TIMEOUT
+        while time.monotonic() < deadline:
+            with contextlib.suppress(BlockingIOError), locked(str(self.home / ".kitbag")):
+                return
+            found = at_work(str(self.home / ".kitbag"))
+            if found is not None and found.owner.pid != os.getpid() and found.owner.lives():  # else it has only begun
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(found.owner.pid, signal.SIGKILL)
+            time.sleep(0.02)
+
     def ok(self, *arguments: str, cwd: Path | None = None) -> str:
         done = self.run(*arguments, cwd=cwd)
         assert done.returncode == 0, done.stderr
@@ -78,5 +102,28 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world(tmp_path: Path) -> Iterator[World]:
+    made = World(tmp_path)
+    yield made
+    made.end_worker()
+
+
+@pytest.fixture(scope="session")
+def nursery() -> "Iterator[Nursery]":
+    """Where workers come from; imported only where one is wanted."""
+    from tasks.workshop import Nursery
+
+    made = Nursery()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def workshop(world: World, nursery: "Nursery") -> "Iterator[Workshop]":
+    """For delegated work; none of its processes outlives the test."""
+    import needs
+    from tasks.workshop import opened
+
+    needs.bubblewrap()  # its agents run commands
+    with opened(world, nursery) as made:
+        yield made

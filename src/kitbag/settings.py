@@ -18,7 +18,7 @@ STATES: tuple[State, ...] = ("on", "name-only", "user-only", "off")
 class Setting(NamedTuple):
     key: str
     kind: str
-    """text, count, percent, budget, rules, paths, places, or the allowed words separated by `|`."""
+    """text, count, percent, budget, rules, paths, places, names, or the allowed words separated by `|`."""
     default: Any
     project_may_set: bool
     meaning: str
@@ -74,6 +74,12 @@ SETTINGS: tuple[Setting, ...] = (
     ),
     Setting("tasks.at_once", "count", 20, False, "how many background tasks run at once, at each depth of nesting"),
     Setting("tasks.idle", "count", 30, False, "seconds without work after which the worker that hosts them leaves"),
+    Setting(
+        "mcp.wait", "count", 5, False, "seconds that a run waits at its start for servers that it does not know yet"
+    ),
+    Setting("mcp.timeout", "count", 60, False, "seconds that a call of a server's tool may take without a word of it"),
+    Setting("mcp.characters", "count", 100000, False, "how much a model is told about the tools of all servers"),
+    Setting("mcp.environment", "names", [], False, "variables with secrets that a project's servers may be given"),
     Setting("search.url", "text", "", False, "where that is: your SearXNG, or another address of the chosen one"),
 )
 PERMISSIONS = ("permissions.mode", "permissions.allow", "permissions.ask", "permissions.deny")
@@ -81,14 +87,16 @@ PERMISSIONS = ("permissions.mode", "permissions.allow", "permissions.ask", "perm
 _BY_KEY = {setting.key: setting for setting in SETTINGS}
 GROUPS = ("skills", "agents")
 """`skills.NAME` and `agents.NAME` hold a state."""
-TABLES = ("providers", "models")
-"""`[providers.NAME]` and `[models."provider/model"]`: only the user's own count (runtime/sources)."""
+TABLES = ("providers", "models", "mcp_servers")
+"""`[providers.NAME]`, `[models."provider/model"]`, `[mcp_servers.NAME]`: only the user's own count (runtime/sources,
+tools/mcp_client)."""
 VALUES = "vars"
 """`vars.NAME` is the value of `{{NAME}}` in packed text."""
 _LISTS: Final = {
     "rules": '["Bash(git log:*)", "Read(./docs/**)"]',
     "paths": '["~/out"]',
     "places": '["localhost:8000"]',
+    "names": '["GITHUB_TOKEN"]',
 }
 """Kinds that are lists of texts, with an example of each."""
 _MOST_PARTS: Final = 64

@@ -76,6 +76,11 @@ class Victim:
         self.events: list[Event] = []
         self.messages: tuple[Message, ...] = ()
 
+    def allow(self, *rules: str, ask: Sequence[str] = (), deny: Sequence[str] = (), more: str = "") -> None:
+        """The person's own settings."""
+        lines = [f"{effect} = {json.dumps(list(of))}" for effect, of in (("allow", rules), ("ask", ask), ("deny", deny))]
+        self.world.write("~/.kitbag/settings.toml", "\n".join([more, "[permissions]", *lines, ""]))
+
     def attack(
         self, *calls: Call, mode: str = "", agent: Sequence[Sequence[Call]] = (), turns: bool = False, **more: Any
     ) -> list[Told]:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from conftest import World
 from kitbag.agent.session import new_id
 from kitbag.runtime import worker_process
 from kitbag.runtime.worker import Worker
@@ -24,26 +23,18 @@ from kitbag.tasks.processes import MARK, processes_of
 from kitbag.testing import Step
 from runtime.test_agent import House
 from runtime.test_delegation import results, script, task
-from tasks.workshop import HANG, Nursery, Workshop, call, opened
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    made = Nursery()
-    yield made
-    made.close()
+from tasks.workshop import HANG, Workshop, call
 
 
 @pytest.fixture
-def workshop(world: World, nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workshop]:
+def workshop(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workshop]:
     """Also for workers that are started for real; they leave after a second."""
-    world.write("~/.kitbag/settings.toml", "[tasks]\nidle = 1\n")
-    with opened(world, nursery) as made:
-        for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "KITBAG_MODEL"):
-            monkeypatch.delenv(name, raising=False)
-        for name, value in made.environment.items():
-            monkeypatch.setenv(name, value)
-        yield made
+    workshop.world.write("~/.kitbag/settings.toml", "[tasks]\nidle = 1\n")
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "KITBAG_MODEL"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in workshop.environment.items():
+        monkeypatch.setenv(name, value)
+    yield workshop
     for child, _ in worker_process._children:
         child.kill()
         child.wait()

@@ -203,6 +203,15 @@ def test_of_all_who_write_with_one_key_the_first_wins(journal: Journal, path: st
     assert journal.append_once("other", "s", "x", 1) is not None
 
 
+def test_several_records_with_one_key_are_written_together_or_not_at_all(journal: Journal) -> None:
+    def both(value: int) -> bool:
+        entries = [Entry("a", "first", value), Entry("b", "second", value)]
+        return asyncio.run(journal.write_all_once("key", entries))
+
+    assert [both(1), both(2)] == [True, False]
+    assert [(record.stream, record.body) for record in journal.read()] == [("a", 1), ("b", 1)]
+
+
 def test_two_processes_lose_nothing_of_each_other(path: str) -> None:
     code = (
         "j = Journal.open(sys.argv[1], Redactor())\nfor n in range(50): print(j.append('s/' + sys.argv[2], 'task', n))"

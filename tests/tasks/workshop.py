@@ -14,7 +14,6 @@ from typing import Any
 
 from conftest import World
 from kitbag.agent.session import PREFIX, new_id
-from kitbag.runtime.worker_process import at_work
 from kitbag.store.journal import Journal, Record, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
@@ -142,10 +141,7 @@ class Workshop:
         """No process stays."""
         for pid in self._workers:
             self.nursery.kill(pid)
-        found = at_work(self.home)
-        if found is not None and found.owner.lives():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(found.owner.pid, signal.SIGKILL)
+        self.world.end_worker()
         self.journal.close()
 
 

@@ -1,15 +1,20 @@
 """`kitbag mcp`: skills and agents for every MCP client, over stdio or HTTP."""
 
 import asyncio
+import contextlib
 import logging
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kitbag.cli import interruption, output
 from kitbag.errors import UsageError
+
+if TYPE_CHECKING:
+    from kitbag.mcp_server.serving import Listening
+    from kitbag.runtime.options import Options
 
 _MISSING = "the MCP server needs the extra `mcp`: pip install 'kitbag[mcp]'"
 
@@ -38,8 +43,7 @@ def command(port: int | None, **given: Any) -> None:
     """
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="kitbag mcp: %(message)s")
     try:
-        from kitbag.mcp_server.house import House
-        from kitbag.mcp_server.serving import Listening, serve
+        from kitbag.mcp_server.serving import Listening
     except ImportError as error:
         if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "starlette", "uvicorn", "pydantic"):
             raise
@@ -47,26 +51,31 @@ def command(port: int | None, **given: Any) -> None:
     if port is None and (given["names"] or given["token_file"] or given["host"] != "127.0.0.1"):
         raise UsageError("--host, --name and --token-file are for --http", "add --http PORT")
     listening = Listening(port, given["host"], given["names"], given["token_file"]) if port is not None else None
-    with interruption.Interruption() as interrupted:
-        try:
-            interruption.run(_serve(House, serve, _options(given), listening, interrupted))
-        except (asyncio.CancelledError, interruption.InterruptedRunError):
-            pass
+    over = contextlib.suppress(asyncio.CancelledError, interruption.InterruptedRunError)
+    with interruption.Interruption() as interrupted, over:
+        interruption.run(_serve(_options(given), listening, interrupted))
     if interrupted.number:
         sys.exit(interrupted.exit_code)
 
 
-async def _serve(house: Any, serve: Any, options: Any, listening: Any, interrupted: interruption.Interruption) -> None:
+async def _serve(options: "Options", listening: "Listening | None", interrupted: interruption.Interruption) -> None:
+    from kitbag.mcp_server.house import House
+    from kitbag.mcp_server.serving import serve
+
     running = asyncio.current_task()
     assert running is not None
     interrupted.cancels(running.cancel)
-    opened = house(options)
-    for note in opened.served.notes:
-        output.remark(output.clean(f"kitbag mcp: {note}"))
-    await serve(opened, listening, lambda text: output.remark(output.clean(f"kitbag mcp: {text}")))
+    house = House(options)
+    for note in house.served.notes:
+        _tell(note)
+    await serve(house, listening, _tell)
 
 
-def _options(given: dict[str, Any]) -> Any:
+def _tell(text: str) -> None:
+    output.remark(output.clean(f"kitbag mcp: {text}"))
+
+
+def _options(given: dict[str, Any]) -> "Options":
     from kitbag.runtime.options import Options
 
     directory = os.path.abspath(given["cwd"]) if given["cwd"] else os.getcwd()
@@ -79,8 +88,18 @@ def _options(given: dict[str, Any]) -> Any:
         mode=given["permission_mode"],
         team=given["team"],
         persona=given["persona"],
-        only_tools=given["allowed_tools"],
-        no_tools=given["disallowed_tools"],
+        only_tools=_rules("--allowed-tools", given["allowed_tools"]),
+        no_tools=_rules("--disallowed-tools", given["disallowed_tools"]),
         trust_workspace=given["trust_workspace"],
         extra=tuple(os.path.abspath(one) for one in given["dirs"]),
     )
+
+
+def _rules(name: str, written: tuple[str, ...]) -> tuple[str, ...]:
+    """Nothing in it would mean no limit."""
+    from kitbag.library.tool_aliases import split_names
+
+    rules = tuple(rule for text in written for rule in split_names(text))
+    if written and not rules:
+        raise UsageError(f"{name} names no tool", "name one, or leave the option out")
+    return rules

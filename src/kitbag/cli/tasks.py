@@ -184,7 +184,7 @@ def output_(task_id: str, seconds: float, follow: bool, offset: int, as_json: bo
     if as_json:
         text = report.text if report.is_command else report.text[offset:]
         output.as_json({**report._asdict(), "text": text, "offset": offset})
-    elif not report.is_finished or report.error:
+    elif report.status not in ("completed", "empty"):
         output.remark(output.clean(f"{report.name}: {report.status}{': ' if report.error else ''}{report.error}"))
     sys.exit(0 if report.status in ("completed", "empty") else 6 if report.is_finished else 1)
 

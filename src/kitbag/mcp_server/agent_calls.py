@@ -8,7 +8,7 @@ import asyncio
 import os
 from typing import Annotated, Final, Literal, cast
 
-from msgspec import Meta, field
+from msgspec import Meta
 
 from kitbag.errors import InvalidError, UsageError
 from kitbag.mcp_server.served import given_of, text
@@ -32,9 +32,7 @@ class PackArguments(Arguments, frozen=True):
     skills: Annotated[tuple[str, ...], Meta(max_length=20, description="These skills; chosen if not given.")] = ()
     strategy: Literal["", "minimal", "standard", "comprehensive"] = ""
     output_requirements: Literal["manifest+file", "text"] = "manifest+file"
-    variables: Annotated[dict[str, str], Meta(max_length=200, description="Values for {{NAME}}.")] = field(
-        default_factory=dict
-    )
+    variables: Variables = {}  # noqa: RUF012 - each call has its own
     available_context: Annotated[int, Meta(ge=0, description="The subagent's context, in tokens.")] = 0
     context_used: Annotated[int, Meta(ge=0, description="How much of it is in use already.")] = 0
     agent: Annotated[str, Meta(max_length=200, description="For this agent.")] = ""

@@ -120,6 +120,7 @@ def _bound(listening: Listening) -> Generator[socket.socket, None, None]:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             bound.bind(address)
+            bound.listen()  # from now on, so that nobody who hears of it comes too early
         except OSError as error:
             problem = f"{listening.host}:{listening.port} can't be listened at: {error.strerror or error}"
             raise InvalidError(problem, "choose another port") from error
@@ -132,7 +133,9 @@ def _hosts(listening: Listening, port: int) -> frozenset[str]:
     if listening.host.lower() in ("127.0.0.1", "localhost"):
         names |= {"127.0.0.1", "localhost"}
     hosts = {name if _has_port(name) else f"{name}:{port}" for name in names}
-    return frozenset(host.lower() for host in hosts) | (frozenset(names) if port == 80 else frozenset())
+    if port == 80:  # then clients leave it out
+        hosts |= names
+    return frozenset(host.lower() for host in hosts)
 
 
 def _has_port(name: str) -> bool:

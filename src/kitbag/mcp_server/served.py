@@ -14,7 +14,7 @@ from kitbag.runtime.ground import Ground, lay_ground, told_left_out
 from kitbag.runtime.options import Options
 from kitbag.text.hidden import one_line, remove_hidden
 
-BRIEF: Final = Budget(descriptions=900, names=600, entry=160)
+BRIEF: Final = Budget(descriptions=800, names=300, entry=160)
 """The catalog in the description of a tool: some clients cut those at 2,048 characters."""
 MOST_LEFT_OUT: Final = 2_000
 MOST_ADDED: Final = 20_000

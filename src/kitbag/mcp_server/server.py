@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import anyio
 from mcp.server import NotificationOptions, Server, ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult
 from mcp.server.models import InitializationOptions
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, ToolsListChanged
@@ -61,7 +62,8 @@ class KitbagServer(Server[Any]):
         self._bus = InMemorySubscriptionBus()
         self._listen = ListenHandler(self._bus)
         self.extensions = {EXTENSION: SETTINGS}
-        self.middleware.clear()  # nothing is measured for a telemetry that nobody has set up
+        # Instead of the SDK's own, which measures for a telemetry that nobody has set up.
+        self.middleware[:] = [_declare_extension]
         Resources(house).add_to(self)
         self.add_request_handler("subscriptions/listen", SubscriptionsListenRequestParams, self._listen)
         self.add_request_handler("server/discover", RequestParams, self._discover)
@@ -124,3 +126,11 @@ class KitbagServer(Server[Any]):
             key = ("skill", skill.full_name)
             if key in old.mark and old.mark[key] != new.mark.get(key):
                 await self._bus.publish(ResourceUpdated(addresses.uri(skill)))
+
+
+async def _declare_extension(context: Context, call_next: CallNext) -> HandlerResult:
+    """The SDK leaves extensions out of the handshake of older protocols; clients that know one look for it there."""
+    result = await call_next(context)
+    if context.method == "initialize" and isinstance(result, dict):
+        result = {**result, "capabilities": {**result["capabilities"], "extensions": {EXTENSION: SETTINGS}}}
+    return result

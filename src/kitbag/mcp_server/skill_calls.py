@@ -14,7 +14,7 @@ from kitbag.errors import InvalidError, NotFoundError
 from kitbag.library.skill_files import read_details
 from kitbag.library.skills import FLAT
 from kitbag.mcp_server.served import text
-from kitbag.packing.session_skills import Delivered
+from kitbag.packing.session_skills import Delivered, Fork
 from kitbag.permissions.beneath import open_to_read
 from kitbag.permissions.model import is_inside
 from kitbag.text.hidden import one_line, remove_hidden, reveal_hidden
@@ -43,16 +43,21 @@ class FileArguments(Arguments, frozen=True):
 
 
 async def _load(arguments: LoadArguments, context: Context) -> Outcome:
+    found = await asyncio.to_thread(_loaded, arguments, context)
+    if isinstance(found, str):
+        return answer(found, arguments.skill_name)
+    assert context.delegation is not None, "the server gives it to every call of this tool"
+    return await run_fork(found, context, context.delegation)
+
+
+def _loaded(arguments: LoadArguments, context: Context) -> Fork | str:
     name = arguments.skill_name.strip().lstrip("/")
-    if context.delegation is not None:
-        fork = await asyncio.to_thread(context.skills.fork, name, arguments.arguments)
-        if fork is not None:
-            return await run_fork(fork, context, context.delegation)
-    delivered = await asyncio.to_thread(context.skills.load, name, arguments.arguments)
-    if delivered.loaded is None:  # a receipt
-        return answer(delivered.text, delivered.name)
-    shown = await asyncio.to_thread(_with_header, delivered, arguments.reason, context)
-    return answer(shown, delivered.name)
+    fork = context.skills.fork(name, arguments.arguments)
+    if fork is not None:
+        return fork
+    delivered = context.skills.load(name, arguments.arguments)
+    # A receipt stands alone.
+    return delivered.text if delivered.loaded is None else _with_header(delivered, arguments.reason, context)
 
 
 def _with_header(delivered: Delivered, reason: str, context: Context) -> str:

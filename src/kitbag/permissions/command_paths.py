@@ -27,8 +27,13 @@ _NAMES_ONLY: Final = frozenset(
 )
 # They change what they name in ways that are never approved without a question, so the table has no paths of theirs.
 _CHANGES: Final = frozenset(
-    ("rm", "rmdir", "unlink", "shred", "truncate", "chmod", "chown", "chgrp", "ln", "install", "setfacl", "chattr")
+    (
+        *("rm", "rmdir", "unlink", "shred", "truncate", "chmod", "chown", "chgrp", "ln", "install", "setfacl", "chattr"),
+        *("patch", "sponge"),
+    )
 )
+# They read all that is in a folder, also where an option is not known to the table.
+_SEARCHES: Final = frozenset(("rg", "grep", "egrep", "fgrep", "rgrep", "zgrep", "ugrep", "ag", "ack"))
 _UNKNOWN: Final = "\ufffc"
 """Stands for a word that is known only when the command runs."""
 
@@ -81,6 +86,8 @@ def judge_paths(policy: Policy, simple: Simple, start: str, grant: Rule | None, 
         yield from _judge_named(place, path, writes=True, contents=True)
     if simple.kind == "other" or _is_git(simple):
         yield from _judge_words(place, simple)
+    if simple.kind == "other" and _searches(simple) and _has_path_rules(policy, "Read"):
+        yield from _judge_named(place, ".", writes=False, contents=True)
     yield from _judge_unknown(place, simple)
 
 
@@ -188,6 +195,12 @@ def _reads_contents(simple: Simple) -> bool:
     return not simple.words or simple.words[0] is None or os.path.basename(simple.words[0]) not in _NAMES_ONLY
 
 
+def _searches(simple: Simple) -> bool:
+    if _is_git(simple):
+        return "grep" in simple.words
+    return bool(simple.words) and simple.words[0] is not None and os.path.basename(simple.words[0]) in _SEARCHES
+
+
 def _is_git(simple: Simple) -> bool:
     return bool(simple.words) and simple.words[0] is not None and os.path.basename(simple.words[0]) == "git"
 
@@ -195,7 +208,10 @@ def _is_git(simple: Simple) -> bool:
 def _changed(simple: Simple) -> tuple[str, ...]:
     if simple.writes or not simple.words or simple.words[0] is None:
         return ()
-    if os.path.basename(simple.words[0]) not in _CHANGES:
+    name = os.path.basename(simple.words[0])
+    if name == "dd":
+        return tuple(word.removeprefix("of=") for word in simple.words[1:] if word and word.startswith(("of=", _UNKNOWN)))
+    if name not in _CHANGES:
         return ()
     return tuple(word for word in simple.words[1:] if word and not word.startswith("-"))
 

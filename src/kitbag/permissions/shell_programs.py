@@ -194,12 +194,11 @@ def _copy(arguments: Arguments, verdict: Verdict) -> Verdict:
         sources, targets = sources[:-1], sources[-1:]
     target = targets[0]
     names = [posixpath.basename(source.rstrip("/")) for source in sources]
+    moved = sources if verdict.writes != arguments.writes else ()  # the sources of mv are written too: they vanish
     # What is copied may be a whole tree, and its parts would land beside what the target already holds.
     if any(name in ("", ".", "..", "~") for name in names) or (recursive and exactly):
-        return OTHER
-    writes = [target, *(posixpath.join(target, name) for name in names if not exactly)]
-    moves = verdict.writes != arguments.writes  # the sources of mv are written too: they vanish
-    return Verdict("edit", sources, (*sources, *writes) if moves else tuple(writes))
+        return Verdict("other", sources, (*moved, target))
+    return Verdict("edit", sources, (*moved, target, *(posixpath.join(target, name) for name in names if not exactly)))
 
 
 # --- Programs of which one form only shows something ---

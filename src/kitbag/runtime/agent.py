@@ -45,6 +45,7 @@ from kitbag.runtime.model_choice import Wishes, choose_model, given_model
 from kitbag.runtime.options import Options
 from kitbag.runtime.person_permissions import mode_of_run, person_permissions
 from kitbag.runtime.requests import Requests
+from kitbag.runtime.servers import open_servers, server_tools, told_unknown
 from kitbag.runtime.skill_texts import drop_unusable, prepares_skills
 from kitbag.runtime.sources import model_sources
 from kitbag.runtime.system_prompt import SystemPrompt, blocks_of
@@ -59,6 +60,7 @@ from kitbag.tools.toolset import Toolset
 if TYPE_CHECKING:
     from kitbag.runtime.subagent import Inherited
     from kitbag.tools.delegation import Delegation
+    from kitbag.tools.mcp_client.servers import Servers
 
 __all__ = ["Agent", "Options", "newest_session"]
 
@@ -79,6 +81,7 @@ class Agent:
     system: tuple[Block, ...]
     sources: Sources
     delegation: "Delegation | None" = None
+    servers: "Servers | None" = None
 
     def __init__(
         self,
@@ -108,6 +111,8 @@ class Agent:
         self._opened = AsyncExitStack()
         self.task_id = ""
         """Of an agent that another one started."""
+        self._is_elsewhere = False
+        """In a copy of the workspace."""
         self._task = ""
         self._goes_on = bool(given.resume)
         self._begins_at_once = False
@@ -115,6 +120,8 @@ class Agent:
         self._stop = threading.Event()
         """Ends the commands of a skill that is being loaded."""
         self._running: Run | None = None
+        self._offered = 0
+        """What the servers offered when the tools were put together."""
 
     async def __aenter__(self) -> Self:
         try:
@@ -164,7 +171,8 @@ class Agent:
         self.skills = self._make_skills(given._replace(mode=self.permissions.mode))
         self.approvals = Approvals(self._approver, library.settings.user_file)
         self.delegation = self._make_delegation()
-        self.toolset = Toolset(self._tools(), self.permissions)
+        await self._open_servers()
+        self.toolset = self._make_toolset()
         self.context = self._make_context()
         await self._begin_session()
         self._requests = Requests(
@@ -172,6 +180,7 @@ class Agent:
             self.skills,
             self.toolset.get("SearchSkills") is not None,
             runs_forks(self.delegation) if self.delegation is not None else None,
+            self.servers.prompt if self.servers is not None else None,
         )
 
     # The pieces
@@ -208,7 +217,25 @@ class Agent:
             self.chosen,
             self.provider,
             self._patience,
+            self.servers,
         )
+
+    async def _open_servers(self) -> None:
+        self.servers = await open_servers(self.ground, self.permissions, self.definition, self.options.only_tools)
+        if self.servers is not None:
+            self._opened.push_async_callback(self.servers.close)
+        self.notices += told_unknown(self.servers, self.definition)
+
+    def _make_toolset(self) -> Toolset:
+        self._offered = self.servers.version if self.servers is not None else 0
+        return Toolset(self._tools(), self.permissions)
+
+    def _hear_servers(self) -> None:
+        """What they tell, and what they offer since the last request."""
+        if self.servers is not None:
+            if self._offered != self.servers.version:
+                self.toolset = self._make_toolset()
+            self.notices += self.servers.news()
 
     def _make_delegation(self) -> "Delegation | None":
         """Other agents, where there are any."""
@@ -274,7 +301,8 @@ class Agent:
             missing.add("AskUser")
         if self.delegation is None:
             missing |= {tool.name for tool in task_tools()}
-        return [tool for tool in every_tool() if tool.name not in missing]
+        own = [tool for tool in every_tool() if tool.name not in missing]
+        return own + server_tools(self.servers, self.definition, is_elsewhere=self._is_elsewhere)
 
     # The session
 
@@ -305,7 +333,8 @@ class Agent:
             self.ground,
             self.chosen,
             self.permissions.mode,
-            self.toolset.names(),
+            # Those of servers come and go, and the prompt does not speak of them.
+            tuple(name for name in self.toolset.names() if not name.startswith("mcp__")),
             self.definition,
             options.append,
             self._task,
@@ -335,6 +364,7 @@ class Agent:
 
     def run(self, request: str, images: Sequence[Image] = ()) -> Run:
         """Use it as a context manager; it begins when it is entered. One at a time."""
+        self._hear_servers()
         library = self.ground.library
         started = RunStarted(
             self.session.id,

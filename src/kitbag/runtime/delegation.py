@@ -165,6 +165,10 @@ class Delegated:
         task = self.board.find(errand.resume, self._is_ours)
         if task.kind != "agent":
             raise InvalidError(f"task {task.id} is a command, which can't be resumed", "run it again")
+        if task.directory != wish.directory:
+            raise InvalidError(f"task {task.id} works in {task.directory}", "resume it from there, or start another")
+        if task.depth <= self._depth:
+            raise InvalidError(f"task {task.id} was begun by those that began you, or beside you", "do it yourself")
         if task.agent.lower() != wish.agent.lower():
             raise InvalidError(f"task {task.id} is of the agent {task.agent}", f"resume it with {task.agent}")
         if not task.is_finished:
@@ -182,7 +186,7 @@ class Delegated:
         claimed = False
         try:
             async with self.shared.slot(task):
-                claimed = await self.board.claim(task, again=bool(request))
+                claimed = await self.board.claim(task, again=bool(request), in_front=True)
                 task = self.board.find(task.id)
                 if claimed:
                     signals = self.shared.signals
@@ -261,7 +265,9 @@ class Delegated:
 
     def _is_ours(self, task: Task) -> bool:
         """A model sees the tasks of its session and of its directory, not those of a person's other work."""
-        return task.root == self._root or task.directory == self._inherited().ground.places.cwd
+        if task.directory == self._inherited().ground.places.cwd:
+            return True
+        return task.root == self._root if self._root else task.id in {one.id for one in self._family()}
 
     def _report(self, task: Task) -> Report:
         return report_of(self.board, task)

@@ -19,16 +19,24 @@ from kitbag.text.hidden import reveal_hidden
 
 RunFork = Callable[[Fork, Emit], Awaitable[str]]
 """What the conversation is told of the outcome."""
+ServerPrompt = Callable[[str, str], Awaitable[str | None]]
+"""What the prompt of this name says with these arguments; None where there is no such."""
 _COMMAND = re.compile(r"/(\S+)\s*(.*)", re.DOTALL)
 
 
 class Requests:
     def __init__(
-        self, session: Session, skills: SessionSkills, suggests: bool, run_fork: RunFork | None = None
+        self,
+        session: Session,
+        skills: SessionSkills,
+        suggests: bool,
+        run_fork: RunFork | None = None,
+        server_prompt: ServerPrompt | None = None,
     ) -> None:
         """`suggests`: whether the model has a way to use a suggestion. `run_fork`: what lets an agent do what a skill
-        says that is not for this conversation."""
+        says that is not for this conversation. `server_prompt`: for the prompts of servers."""
         self._run_fork = run_fork
+        self._server_prompt = server_prompt
         self.session = session
         self.skills = skills
         self.suggests = suggests
@@ -57,6 +65,10 @@ class Requests:
         if command is None:
             return None, request
         name, arguments = command[1], command[2].strip()
+        if self._server_prompt is not None and name.startswith("mcp__"):
+            said = await self._server_prompt(name, arguments)
+            if said is not None:
+                return None, said
         try:
             fork = await asyncio.to_thread(self.skills.fork, name, arguments, "user") if self._run_fork else None
             if fork is not None and self._run_fork is not None:

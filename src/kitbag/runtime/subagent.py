@@ -5,7 +5,7 @@ but the agent's own body and the skills it begins with.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kitbag.agent.ask_model import Emit, Patience
 from kitbag.agent.execute import Executor
@@ -31,6 +31,9 @@ from kitbag.text.hidden import reveal_hidden
 from kitbag.tools.base import Context, Outcome, Tool, failure
 from kitbag.tools.toolset import Toolset
 
+if TYPE_CHECKING:
+    from kitbag.tools.mcp_client.servers import Servers
+
 MOST_TURNS: Final = 50
 """Where neither the call nor the agent's file says."""
 BEGIN: Final = "Begin with your task."
@@ -54,6 +57,8 @@ class Inherited(NamedTuple):
     provider: Provider
     """Of the one that starts it; another is made where another model is wanted."""
     patience: Patience = Patience()
+    servers: "Servers | None" = None
+    """Of the one that starts it, which also closes them."""
 
 
 class Subagent(Agent):
@@ -79,6 +84,7 @@ class Subagent(Agent):
         self._task = reveal_hidden(wish.prompt)
         self._goes_on = False
         self._begins_at_once = True
+        self._is_elsewhere = definition.isolation == "worktree"
         self.may_go_on: Callable[[], bool] = lambda: True
         """Asked before each effect, when its intent is written."""
 
@@ -96,8 +102,8 @@ class Subagent(Agent):
         options = self.options
         given = Given(mode, options.only_tools, options.ask, options.no_tools)
         self.skills = self._make_skills(given)
-        tools = [self._fenced(tool) for tool in self._tools() if tool.name not in FOR_PEOPLE]
-        self.toolset = Toolset(tools, self.permissions)
+        await self._open_servers()
+        self.toolset = self._make_toolset()
         if not self.toolset.names():
             problem = f"the agent {definition.full_name} has no tool that there is"
             raise InvalidError(problem, f"correct `tools` in {definition.path}")
@@ -105,6 +111,19 @@ class Subagent(Agent):
         self.context = self._make_context()
         await self._begin_session()
         self._requests = Requests(self.session, self.skills, self.toolset.get("SearchSkills") is not None)
+
+    async def _open_servers(self) -> None:
+        if self._inherited.servers is None:
+            await super()._open_servers()
+        else:
+            self.servers = self._inherited.servers
+
+    def _make_toolset(self) -> Toolset:
+        tools = [self._fenced(tool) for tool in self._tools() if tool.name not in FOR_PEOPLE]
+        return Toolset(tools, self.permissions)
+
+    def _hear_servers(self) -> None:
+        """It has the tools it began with."""
 
     def _choose(self, inherited: Inherited, definition: AgentFile) -> None:
         """The call's, else the agent's own, else the one of whoever started it."""

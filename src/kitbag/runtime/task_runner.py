@@ -109,7 +109,7 @@ class TaskRunner:
     async def _finish(self, end: End) -> End:
         """The first end counts, also when it was written by the one who stopped it."""
         end = end._replace(seconds=round(time.monotonic() - self._begun, 3))
-        if end.status == "cancelled":
+        if end.status == "cancelled" or self._watchdog.acted:
             await asyncio.to_thread(end_processes, self.task.id)
         await self.board.end(self.task.id, self.task.run, end)
         found = self.board.find(self.task.id).end

@@ -213,10 +213,17 @@ class Board:
         return self.find(task_id)
 
     async def claim(
-        self, task: Task, owner: Owner | None = None, *, again: bool = False, recovered: bool = False
+        self,
+        task: Task,
+        owner: Owner | None = None,
+        *,
+        again: bool = False,
+        recovered: bool = False,
+        in_front: bool = False,
     ) -> bool:
         """Begins it. False when somebody else was first, or has ended it meanwhile. `again`: also when it had ended
-        before, which is for a person to want; `recovered`: it was begun before, and got nowhere."""
+        before, which is for a person to want; `recovered`: it was begun before, and got nowhere; `in_front`: whoever
+        begins it waits for its answer, so nobody is told of that later."""
         run = task.run + 1
         body = {
             "id": task.id,
@@ -224,6 +231,7 @@ class Board:
             "owner": list(owner or this_process()),
             "again": again,
             "recovered": recovered,
+            "in_front": in_front,
         }
         if await self.journal.write_once(f"begun:{task.id}:{run}", STREAM, "begun", body) is None:
             return False

@@ -88,6 +88,7 @@ class Task(NamedTuple):
     """The task that started this one; empty: the root did."""
     depth: int
     background: bool
+    """As it was begun last: one that is resumed may go on in the other way."""
     directory: str
     created: str
     status: TaskStatus = "queued"
@@ -173,7 +174,7 @@ def _changed(task: Task, kind: str, body: Mapping[str, Any], at: str) -> Task:
         case "queued":
             if task.is_finished:
                 fresh = task._replace(status="queued", owner=None, end=None, ended="", stop_wanted=False, recoveries=0)
-                return fresh._replace(version=str(body.get("version", "")))
+                return fresh._replace(background=True, version=str(body.get("version", "")))
         case "waiting":
             if task.status in ("running", "waiting-approval"):
                 asked = (*task.questions, str(body["question"]))
@@ -208,6 +209,7 @@ def _begun(task: Task, body: Mapping[str, Any], at: str) -> Task:
         status="running",
         owner=Owner(*body["owner"]),
         run=run,
+        background=task.background and not body.get("in_front"),
         recoveries=task.recoveries + 1 if body.get("recovered") else 0,
         started=at,
         ended="",

@@ -28,7 +28,8 @@ _BLOCK = 1 << 14
 _LONGEST_LINE = 1 << 16
 _LONGEST_KEY = 20_000
 _TAIL_BYTES = 1 << 16
-_PAUSE = 0.01
+_QUIET_SECONDS = 0.3
+_PAUSE = 0.002
 """For each chunk that nobody keeps, so that a flood does not take a processor."""
 _KEY = (b"-----BEGIN ", b"PRIVATE KEY", b"-----END ")
 _PLAIN = bytes((9, 10, *range(32, 127)))
@@ -46,7 +47,7 @@ class OutputFile:
         self._redactor = redactor
         self._most = most
         self._held = bytearray()
-        self._is_fresh = False
+        self._heard = 0.0
         self._dropped = 0
         self._tail = bytearray()
         self._is_full = False
@@ -62,7 +63,7 @@ class OutputFile:
 
     def take(self, chunk: bytes) -> None:
         self._held += chunk
-        self._is_fresh = True
+        self._heard = time.monotonic()
         if self._is_full:
             self._drop(bytes(self._held))
             self._held.clear()
@@ -74,11 +75,10 @@ class OutputFile:
             self._write_of_a_long_line()
 
     def quiet(self) -> None:
-        """Called each second: when nothing came since the last time, half a line may be a question. What overwrites
-        itself waits on."""
-        if not self._is_fresh and self._held and b"\r" not in self._held:
+        """Called each second: when nothing came for a moment, half a line may be a question. What overwrites itself
+        waits on."""
+        if self._held and b"\r" not in self._held and time.monotonic() - self._heard >= _QUIET_SECONDS:
             self._write(_without_half_a_character(self._held))
-        self._is_fresh = False
 
     def close(self) -> None:
         """On the disk when it returns."""

@@ -154,12 +154,11 @@ def choose(paths: list[str], readable: Readable, most: int, stop: threading.Even
     for at, path in enumerate(paths):
         if len(kept) == most or characters > MOST_CHARACTERS or at == MOST_JUDGED or stop.is_set():
             return Chosen(kept, withheld, len(paths) - at)
-        if not readable.is_there(path):
-            continue
-        if name := readable.name(path):
+        name = readable.name_if_there(path)
+        if name:
             kept.append(name)
             characters += len(name) + 1
-        else:
+        elif name is not None:
             withheld += 1
     return Chosen(kept, withheld, 0)
 

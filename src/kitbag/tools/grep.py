@@ -121,7 +121,7 @@ def _in_folder(arguments: GrepArguments, place: Place, context: Context, stop: t
             return run_process(words, folder, results.take, stop, SECONDS)
 
         search = _search(arguments, place, context, wanted, folder)
-        ended, results = _searched(job, search, _walking(folder, wanted), start)
+        ended, results = _searched(job, search, _walking(folder, wanted, job), start)
         notes = [] if results.some else [*_spanning(arguments), *_too_large(folder, wanted, context, stop)]
         return results.outcome(ended, notes, stop)
     finally:
@@ -189,9 +189,10 @@ class _Feeding:
             self.notes.append(note)
 
 
-def _walking(folder: Folder, wanted: FileFilter) -> list[str]:
+def _walking(folder: Folder, wanted: FileFilter, job: Job) -> list[str]:
     words = [*walking(folder.resolved, hidden=True, ignore=True), f"--max-filesize={LARGEST_FILE}"]
-    words.append("--glob=!*\n*")  # names with a line break can't be told from two lines
+    if job.mode != "files_with_matches":
+        words.append("--glob=!*\n*")  # names with a line break can't be told from two lines
     return [*words, *narrowing(wanted.names()), "--", "./"]
 
 

@@ -86,7 +86,7 @@ class Results:
         return not self.too_many
 
     def _take_files(self, records: list[bytes]) -> bool:
-        paths = [path for record in records if self._wants(path := _path(record))]
+        paths = [path for record in records if b"\n" not in record and self._wants(path := _path(record))]
         self.some = self.some or bool(paths)
         if self._dated is None:
             return True

@@ -33,8 +33,12 @@ class Readable:
             return self._shown(whole)
         return ""
 
-    def is_there(self, path: str) -> bool:
-        return os.path.lexists(self._start + path)
+    def name_if_there(self, path: str) -> str | None:
+        """None when it is gone."""
+        whole = self._start + path
+        if self._found and self._found.surely_readable(whole):
+            return self._shown(whole)
+        return self.name(path) if os.path.lexists(whole) else None
 
     def _shown(self, whole: str) -> str:
         """As places.shown does, of a path that is normal already."""

@@ -1,4 +1,4 @@
-"""What comes from the web or a server, as a model is shown it: hidden characters visible, and in a block that it can't leave.
+"""What comes from the web or a server, as a model is shown it: hidden characters visible, in a block it can't leave.
 
 Used by WebFetch, WebSearch and the tools of servers. Nothing in such a block may begin or end a block of ours.
 """

@@ -17,7 +17,9 @@ Scope = Literal["user", "project"]
 LONGEST_LABEL: Final = 24
 LONGEST_CALL: Final = 600.0
 """Seconds."""
-_KEYS: Final = frozenset(("type", "transport", "command", "args", "env", "url", "headers", "timeout", "tools", "enabled"))
+_KEYS: Final = frozenset(
+    ("type", "transport", "command", "args", "env", "url", "headers", "timeout", "tools", "enabled")
+)
 _OF_OTHERS: Final = frozenset(("description", "disabled", "alwaysAllow", "autoApprove", "trust", "name", "gallery"))
 """What other programs write there and what changes nothing here; `disabled` is read."""
 _TYPES: Final = {
@@ -133,7 +135,7 @@ def _words(fields: dict[str, object], key: str) -> tuple[str, ...]:
 
 
 def _pairs(fields: dict[str, object], key: str) -> tuple[tuple[str, str], ...]:
-    value = fields.get(key) or {}
+    value: object = fields.get(key) or {}
     items = cast("dict[str, object]", value) if isinstance(value, dict) else {"": None}
     pairs: list[tuple[str, str]] = []
     for name, one in items.items():
@@ -178,7 +180,7 @@ def filled_in(server: Server, find: Callable[[str], str | None]) -> Server:
 
 
 def label_of(name: str, most: int = LONGEST_LABEL) -> str:
-    """The name as it stands in the names of tools: `mcp__LABEL__tool`. No `__` in it, so that it is clear where it ends."""
+    """The name as it stands in `mcp__LABEL__tool`: without `__`, so that it is clear where it ends."""
     label = re.sub(r"__+", "_", re.sub(r"[^A-Za-z0-9_-]", "_", name)).strip("_") or "server"
     return label if len(label) <= most else f"{label[: most - 5].rstrip('_')}-{short_hash(name)}"
 

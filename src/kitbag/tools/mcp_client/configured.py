@@ -89,7 +89,9 @@ def _of_file(path: str, directory: str, trust: Trust) -> list[Configured]:
     return found
 
 
-_TRUST_FIX: Final = "`kitbag trust` shows what the workspace would run, and asks; --trust-workspace trusts it for one run"
+_TRUST_FIX: Final = (
+    "`kitbag trust` shows what the workspace would run, and asks; --trust-workspace trusts it for one run"
+)
 
 
 def _untrusted(server: Server, trust: Trust) -> Configured:
@@ -140,7 +142,7 @@ def with_values(server: Server, places: Places, settings: Settings) -> Server:
     given = dict(os.environ)
     fixed = {"CLAUDE_PROJECT_DIR": places.project, "PWD": places.cwd, "workspaceFolder": places.project}
     if server.scope == "user":
-        return filled_in(server, lambda name: given.get(name))
+        return filled_in(server, given.get)
     allowed = frozenset(str(name) for name in settings.get("mcp.environment"))
     harmless = scrubbed(given.items(), allowed)
 
@@ -159,4 +161,3 @@ def with_values(server: Server, places: Places, settings: Settings) -> Server:
 def environment_of(server: Server) -> dict[str, str]:
     """What a program is started with: what any command gets, and exactly what its description names."""
     return {**scrubbed(os.environ.items()), **dict(server.environment)}
-

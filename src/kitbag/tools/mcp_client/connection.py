@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from kitbag.errors import KitbagError
 from kitbag.text.hidden import one_line, reveal_hidden
@@ -17,7 +17,6 @@ from kitbag.tools.mcp_client.configuration import Server
 from kitbag.tools.mcp_client.listing import MOST_PROMPTS, MOST_TOOLS, Listing, listing_of
 
 if TYPE_CHECKING:
-    import mcp_types as types
     from mcp import Client
     from mcp.client.session import ClientSession
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS: Final = 30.0
 LIST_SECONDS: Final = 20.0
-_CLOSE_SECONDS = 6.0
+_CLOSE_SECONDS = 5.0
 _MOST_PAGES = 100
 _LONGER = 10
 """Times its usual limit is what a call may take that tells of its progress."""
@@ -35,7 +34,6 @@ _REFRESH_SECONDS = 1.0
 _MOST_ERROR = 2_000
 
 Progress = Callable[[str], None]
-T = TypeVar("T")
 Failure = Literal["connect", "undelivered", "broken", "time", "refused", "answer"]
 
 
@@ -115,14 +113,15 @@ class Connection:
             holder = asyncio.create_task(self._hold(ready, self._ending))
             self._holder = holder
             try:
-                self._life = await asyncio.shield(ready)
+                life = await asyncio.shield(ready)
             except asyncio.CancelledError:
                 holder.cancel()
                 await asyncio.wait([holder], timeout=_CLOSE_SECONDS)
                 if ready.done() and not ready.cancelled():
                     ready.exception()
                 raise
-            return self._life
+            self._life = life
+            return life
 
     async def _hold(self, ready: "asyncio.Future[_Life]", ending: asyncio.Event) -> None:
         """The task that enters and leaves the connection."""
@@ -143,7 +142,6 @@ class Connection:
                     client = await stack.enter_async_context(self._client(opening))
                     life = _Life(client, opening)
                     await self._list(life)
-                stack.enter_context(contextlib.suppress(Exception))
                 ready.set_result(life)
                 await self._until(ending, client)
         except Exception as error:  # noqa: BLE001 - whatever the SDK or the server does ends this connection alone
@@ -287,16 +285,16 @@ class Connection:
         progress(f"connecting to {self.server.label} again")
         return await self._ask_once(request, answers, what, seconds, progress)
 
-    async def _ask_once(self, request: Any, answers: Any, what: str, seconds: float, progress: Progress) -> Any:
+    async def _ask_once(self, request: Any, answers: Any, what: str, seconds: float, tell: Progress) -> Any:
         life = await self._alive()
         async with self._errors(life, what, seconds), asyncio.timeout(seconds) as limit:
             loop = asyncio.get_running_loop()
             latest = loop.time() + _LONGER * seconds
 
-            async def heard(done: float, total: float | None, message: str | None) -> None:
+            async def heard(progress: float, total: float | None, message: str | None) -> None:
                 with contextlib.suppress(RuntimeError):  # it is over
                     limit.reschedule(min(loop.time() + seconds, latest))
-                progress(_progress(done, total, message))
+                tell(_progress(progress, total, message))
 
             return await life.session.send_request(request, answers, progress_callback=heard)
 
@@ -335,7 +333,9 @@ class Connection:
         if reason.startswith("ConnectError"):
             return ServerError("undelivered", f"{server} can't be reached")
         problem = f"the connection to {server} broke while {what} ran: {reason}"
-        return ServerError("broken", problem, "It may have taken effect, wholly or in part. The next call connects again.")
+        return ServerError(
+            "broken", problem, "It may have taken effect, wholly or in part. The next call connects again."
+        )
 
 
 async def _pages(ask: Callable[..., Awaitable[Any]], kind: str, most: int, params: Any) -> list[Any]:
@@ -363,8 +363,8 @@ def visible(text: str, most: int) -> str:
 
 def _first(error: BaseException) -> str:
     """Of a group of errors the first real one: the others follow from it."""
-    while isinstance(error, BaseExceptionGroup) and error.exceptions:
-        error = error.exceptions[0]
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
     text = getattr(error, "strerror", None) or str(error)
     return visible(f"{type(error).__name__}: {text}" if text else type(error).__name__, 300)
 

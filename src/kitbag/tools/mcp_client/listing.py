@@ -68,7 +68,9 @@ def listing_of(tools: Iterable[Any], prompts: Iterable[Any]) -> Listing:
             continue
         schema = plain_schema(tool.input_schema)
         if schema is None:
-            problems.append(f"the tool {told(tool.name, 60)!r} is left out: what it takes is described at too great length")
+            problems.append(
+                f"the tool {told(tool.name, 60)!r} is left out: what it takes is described at too great length"
+            )
             continue
         description = told(tool.description or getattr(tool, "title", None) or "", MOST_DESCRIPTION)
         found[tool.name] = OfferedTool(tool.name, description, schema)

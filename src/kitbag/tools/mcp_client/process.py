@@ -31,6 +31,7 @@ MOST_AT_ONCE: Final = 5_000
 """Messages that nobody asked for, in ten seconds."""
 _WINDOW = 10.0
 _CHUNK = 1 << 16
+_BEGINNING = 1_000
 _MOST_SAID = 1 << 16
 _ENDING_SECONDS = 1.0
 _TERMINATED_SECONDS = 0.5
@@ -129,13 +130,11 @@ class Lines:
         self.size += len(piece)
         if self.size <= self._most:
             self._parts.append(piece)
-        elif self._parts:
-            self._parts = [self._parts[0][:1000]]
+        elif len(self._parts) != 1 or len(self._parts[0]) > _BEGINNING:
+            self._parts = [b"".join((*self._parts, piece))[:_BEGINNING]]
 
 
-async def _read(
-    process: asyncio.subprocess.Process, to_us: Any, said: Said, ended: Callable[[str], None]
-) -> None:
+async def _read(process: asyncio.subprocess.Process, to_us: Any, said: Said, ended: Callable[[str], None]) -> None:
     why = ""
     try:
         async with to_us:

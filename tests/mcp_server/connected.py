@@ -1,0 +1,85 @@
+"""A real server and real clients: over HTTP in this process, over stdio in one of its own."""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import httpx2
+from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+
+from conftest import World
+from kitbag.mcp_server.house import House
+from kitbag.mcp_server.http import serve_http
+from kitbag.mcp_server.serving import Listening
+from kitbag.runtime.options import Options
+
+HANG = 30.0
+
+
+def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def within() -> None:
+        async with asyncio.timeout(HANG):
+            await work()
+
+    asyncio.run(within())
+
+
+class Served:
+    def __init__(self, house: House, url: str, token_file: Path) -> None:
+        self.house = house
+        self.url = url
+        self.token_file = token_file
+        self.token = token_file.read_text()
+        self.host = url.split("/")[2]
+
+    @contextlib.asynccontextmanager
+    async def client(self, mode: str = "auto", **options: Any) -> AsyncIterator[Client]:
+        async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {self.token}"}, timeout=HANG) as http:
+            async with Client(streamable_http_client(self.url, http_client=http), mode=mode, **options) as client:
+                yield client
+
+    @contextlib.asynccontextmanager
+    async def http(self, **headers: str) -> AsyncIterator[httpx2.AsyncClient]:
+        given = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json", **headers}
+        given["Accept"] = "application/json, text/event-stream"
+        async with httpx2.AsyncClient(headers={k: v for k, v in given.items() if v}, timeout=HANG) as client:
+            yield client
+
+
+@contextlib.asynccontextmanager
+async def served(world: World, listening: Listening | None = None, **options: Any) -> AsyncIterator[Served]:
+    said: asyncio.Queue[str] = asyncio.Queue()
+    house = House(Options(directory=str(world.workspace), **options))
+    running = asyncio.create_task(serve_http(house, listening or Listening(0), said.put_nowait))
+    try:
+        telling = asyncio.create_task(said.get())
+        await asyncio.wait([telling, running], return_when="FIRST_COMPLETED")
+        if running.done():
+            telling.cancel()
+            running.result()
+        words = telling.result().split()
+        yield Served(house, words[1].rstrip(";"), Path(words[-1]))
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+@contextlib.asynccontextmanager
+async def over_stdio(world: World, *arguments: str, mode: str = "auto", **options: Any) -> AsyncIterator[Client]:
+    command = [sys.executable, "-m", "kitbag", "mcp", *arguments]
+    environment = {**world.env, "PYTHONPATH": os.pathsep.join(sys.path)}
+    given = StdioServerParameters(command=command[0], args=command[1:], env=environment, cwd=str(world.workspace))
+    async with Client(given, mode=mode, **options) as client:
+        yield client
+
+
+async def text(client: Client, tool: str, **arguments: Any) -> str:
+    """What a call says; `ERROR ` before what is an error."""
+    result = await client.call_tool(tool, arguments)
+    said = "\n".join(part.text for part in result.content if part.type == "text")
+    return f"ERROR {said}" if result.is_error else said
