@@ -203,7 +203,7 @@ def commands(house: House) -> list[Row]:
     if held.kind == "none":
         print(f"Bash in a sandbox is not measured: {held.problem}")
         return rows
-    what = f"Bash `true` in {held.kind}, without its own cost"
+    what = f"Bash `true` in the sandbox ({held.kind})"
     confined = house.call(bash, {"command": "true"}, house.context(held))
     return [*rows, Row(what, floor, confined, MORE + SANDBOX_MORE)]
 

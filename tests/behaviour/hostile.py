@@ -7,6 +7,7 @@ The world lies outside /tmp, which sandboxes hide: what a command must not touch
 import asyncio
 import json
 import os
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ from kitbag.messages import Message, Text
 from kitbag.permissions.approvals import Answer, Question
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.options import Options
+from kitbag.runtime.worker_process import at_work
 from kitbag.testing import Script, Scripted, Seen, Step
 from kitbag.tools.base import PersonAsker
 
@@ -272,7 +274,18 @@ def hostile_world(cache: pytest.Cache, patch: pytest.MonkeyPatch) -> Iterator[Wo
         patch.setenv("CANARY", str(world.canary))
         patch.setenv("SERVICE_TOKEN", SECRET)
         furnish(world)
-        yield world
+        try:
+            yield world
+        finally:
+            end_worker(world)
+
+
+def end_worker(world: World) -> None:
+    """The process that hosts background work would wait for more of it, in a home that is gone."""
+    found = at_work(str(world.home / ".kitbag"))
+    if found is not None and found.owner.is_alive():
+        os.kill(found.owner.pid, signal.SIGTERM)
+        until(lambda: not found.owner.is_alive())
 
 
 def furnish(world: World) -> None:

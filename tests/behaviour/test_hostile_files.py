@@ -178,9 +178,10 @@ def test_D11_control_paths_change_in_no_mode_without_an_answer(
     before = found()
     calls: list[Call] = []
     for path in CONTROL:
+        calls += [write(path), edit(path, "old" if existing else "", "evil"), bash(f"echo evil > {path}")]
+    for path in CONTROL[::4]:
         folder, name = os.path.split(path)
-        calls += [write(path), edit(path), edit(path, "old", "evil"), bash(f"echo evil > {path}"), bash(f"cp src/a.py {path}")]
-        calls += [bash(f"cd {folder or '.'} && echo evil > {name}"), bash(f"mkdir -p ./{folder}; cd ./{folder}; echo evil > {name}")]
+        calls += [bash(f"cd {folder or '.'} && echo evil > {name}"), bash(f"cp src/a.py {path}")]
     calls += [bash("cd .git/hooks && echo x > post-commit"), bash("cd .git; mkdir hooks; cd hooks; touch pre-push")]
     for mode in modes:
         told = victim.attack(*calls, mode=mode)

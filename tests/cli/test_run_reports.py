@@ -1,13 +1,14 @@
 """How a run is told: one result for each request, and no secret in any of it."""
 
 import json
+import sys
 
 import pytest
 
 from kitbag.cli.run_reports import Document, Held, Report, Stream, TextReport
 from kitbag.errors import KitbagError
-from kitbag.events import Discarded, Notice, RunEnded, RunStarted, TextDelta, ToolFinished
-from kitbag.messages import Usage
+from kitbag.events import Discarded, MessageAdded, Notice, RunEnded, RunStarted, TextDelta, ToolFinished, ToolStarted
+from kitbag.messages import Message, Text, ToolCall, Usage
 from kitbag.store.redaction import Redactor
 
 SECRET = "tok-0123456789abcdef"
@@ -71,6 +72,43 @@ def test_of_several_requests_a_document_tells_all(capsys: pytest.CaptureFixture[
     assert [earlier["result"] for earlier in found["earlier"]] == ["one", "two"]
     report.end()
     assert capsys.readouterr().out == ""
+
+
+class TestText:
+    REFUSED = ToolFinished("c1", "Edit", True, "Edit is not allowed: nobody can be asked", 0.1)
+
+    def test_without_a_terminal_what_was_refused_is_told_once_at_the_end(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        bash = ToolFinished("c2", "Bash", True, "Bash is not allowed: no", 0.1)
+        failed = ToolFinished("c3", "Read", True, "it is not there", 0.1)
+        report = TextReport()
+        told(report, STARTED, self.REFUSED, bash, bash, failed, ENDED)
+        said = capsys.readouterr()
+        assert said.out == f"It is {SECRET}.\n"
+        assert "warning: refused, and so not done: Edit, Bash (2 times)\n  fix: --permission-mode" in said.err
+        told(report, STARTED, ENDED)
+        assert capsys.readouterr().err == ""
+
+    def test_at_a_terminal_words_calls_and_results_are_told_as_they_come(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+        monkeypatch.setenv("NO_COLOR", "1")
+        one, two = ToolStarted("c1", "Edit", {}, "Edit(a.py)"), ToolStarted("c2", "Grep", {}, "Grep(x)")
+        spoken = MessageAdded(Message("assistant", (Text("I look.\nThen I act."), ToolCall("c1", "Edit", {}))))
+        found = ToolFinished("c2", "Grep", False, "2 files", 0.1)
+        told(TextReport(), STARTED, spoken, one, two, found, self.REFUSED, ENDED)
+        said = capsys.readouterr()
+        assert said.out == f"It is {SECRET}.\n"
+        assert said.err.splitlines()[1:] == [
+            "I look.",
+            "Then I act.",
+            "  Edit(a.py)",
+            "  Grep(x)",
+            "    2 files",
+            "    Edit(a.py): Edit is not allowed: nobody can be asked",
+        ]
 
 
 class TestPieces:

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from kitbag.permissions.model import Judgement
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.command_task import CommandTask
 from kitbag.runtime.delegation import Delegated
+from kitbag.runtime.notifications import take_notifications
 from kitbag.runtime.options import Options
 from kitbag.runtime.task_reports import report_of
 from kitbag.runtime.worker_process import locked
@@ -302,6 +304,7 @@ def test_secrets_that_it_prints_are_not_in_its_file(workshop: Workshop) -> None:
         ("kill -9 $$", "failed", 137, "SIGKILL"),
         ("grep -q nothing /dev/null", "completed", 1, ""),
         ("cat; echo read", "completed", 0, ""),
+        ("echo bwrap: as if it had not begun; exit 2", "failed", 2, "Exit code 2"),
         ("sleep 300 & echo done", "completed", 0, ""),
         ("printf '\\033[31mred\\033[0m\\377\\000x\\n'", "completed", 0, ""),
     ],
@@ -311,6 +314,8 @@ def test_an_end_is_told_as_it_was(workshop: Workshop, command: str, status: str,
     assert (found.status, found.code) == (status, code)
     assert says in found.error
     assert processes_of(found.id) == []
+    if "bwrap" in command:
+        assert found.text == "bwrap: as if it had not begun\n"
     if "red" in command:
         assert found.text == "red�x\n"
 
@@ -422,6 +427,12 @@ def test_it_outlives_the_one_who_began_it_and_goes_on_when_an_agent_that_began_i
     assert (command.kind, command.parent) == ("command", agent)
     workshop.until(lambda: processes_of(command.id))
     assert workshop.task(command.id).status == "running"
+    for pid in processes_of(command.id):
+        os.kill(pid, signal.SIGKILL)
+    ended(workshop, command)
+    told = asyncio.run(take_notifications(workshop.board, "root", ""))
+    assert f'task-id="{command.id}" status="failed" agent="Bash"' in told, "the agent is gone, so its root is told"
+    assert asyncio.run(take_notifications(workshop.board, "root", "")) == ""
 
 
 def test_it_stops_with_the_agent_that_began_it(workshop: Workshop) -> None:
@@ -440,6 +451,45 @@ def test_it_stops_with_the_agent_that_began_it(workshop: Workshop) -> None:
     stopped = within(workshop, stop)
     assert (stopped.others, stopped.processes) == (1, 0)
     assert workshop.task(command.id).status == "cancelled"
+
+
+def test_one_that_was_stopped_before_it_began_does_not_begin(workshop: Workshop) -> None:
+    async def run(task: Task) -> None:
+        assert await workshop.board.claim(task)
+        await workshop.board.want_stop([task])
+        await CommandTask(workshop.board, workshop.task(task.id), Signals(workshop.board)).run(
+            workshop.board.wish(task.id)
+        )
+
+    with locked(workshop.home):
+        task = begun(workshop, "touch made")
+        asyncio.run(run(task))
+    assert workshop.task(task.id).status == "cancelled"
+    assert not (workshop.world.workspace / "made").exists()
+
+
+def test_an_agent_in_a_worktree_of_its_own_runs_them_there(workshop: Workshop) -> None:
+    where = workshop.world.workspace
+    subprocess.run(["git", "init", "-q", "."], cwd=where, check=True)
+    who = ["-c", "user.name=A", "-c", "user.email=a@localhost"]
+    workshop.script(
+        {
+            "calls": [
+                {"id": "b1", "name": "Bash", "arguments": {"command": "pwd; touch made", "run_in_background": True}}
+            ]
+        },
+        {"text": "Started."},
+    )
+    subprocess.run(["git", "add", "script.json"], cwd=where, check=True)
+    subprocess.run(["git", *who, "commit", "-q", "-m", "Begin."], cwd=where, check=True)
+    workshop.agent("apart", isolation="worktree")
+    agent = workshop.put(agent="apart")
+    workshop.worker(idle=20)
+    [command] = workshop.until(lambda: workshop.board.below(agent))
+    found = ended(workshop, command)
+    assert (found.status, found.error) == ("completed", "")
+    assert found.text.startswith(os.path.realpath(workshop.home))
+    assert not (where / "made").exists()
 
 
 def test_where_no_worker_can_be_started_it_runs_in_this_process(

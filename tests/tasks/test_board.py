@@ -87,6 +87,22 @@ def test_what_was_ended_is_begun_by_nobody_and_can_be_resumed_by_a_person(board:
     assert board.find(task.id).status == "completed"
 
 
+def test_an_end_counts_also_when_somebody_came_too_late_right_after(board: Board, path: str) -> None:
+    task = put(board)
+    claim(board, task)
+    begun = board.find(task.id)
+
+    class Late(Journal):
+        async def write_once(self, key: str, stream: str, kind: str, body: object) -> int | None:
+            made = await super().write_once(key, stream, kind, body)
+            with Journal.open(path, Redactor([])) as other:
+                assert not await Board(other).claim(begun)
+            return made
+
+    board.journal.__class__ = Late
+    assert end(board, begun)
+
+
 def test_in_front_only_who_says_so_begins_it_again(board: Board) -> None:
     task = put(board, background=False)
     claim(board, task)
@@ -205,7 +221,7 @@ TWO_AT_WORK = textwrap.dedent("""
             async def one(task):
                 if await board.claim(task) and await board.end(task.id, task.run + 1, End("completed", sys.argv[2])):
                     won.append(task.id)
-            await asyncio.gather(*(one(task) for task in board.unfinished()))
+            await asyncio.gather(*(one(task) for task in board.unfinished() if task.status == "queued"))
             print(*won)
 
     print("ready", flush=True)

@@ -111,7 +111,9 @@ class SessionChanges:
 
     async def _record(self, call_id: str, changes: Iterable[Change], interrupted: bool = False) -> None:
         call = self._session.called.get(call_id)
-        made = Body(tuple(changes), call_id, call.name if call is not None else "", interrupted=interrupted)
+        # The ids of calls differ within a session, and may be the same in another.
+        known_as = call_id if self._stream == self._session.stream else f"{self._session.id}/{call_id}"
+        made = Body(tuple(changes), known_as, call.name if call is not None else "", interrupted=interrupted)
         journal = self._session.journal
         body = await asyncio.to_thread(to_body, made, journal, self._kept)
         await journal.write(self._stream, CHANGE, body)

@@ -100,12 +100,17 @@ class Loop:
             if not calls:
                 return self._last(reply)
             sound = await self.executor.run(calls)
-            if self.news is not None and (news := await self.news()):
-                await self.session.add_note(news)
+            if self.news is not None:
+                await to_its_end(self._hear(self.news))
             unsound = 0 if any(sound) else unsound + 1
             if unsound >= MOST_UNSOUND_TURNS:
                 problem = f"{unsound} replies in a row had only calls that can't be run"
                 return self._ended("failed", problem, "try another model, or say what to do differently")
+
+    async def _hear(self, news: News) -> None:
+        """Wholly or not at all: what was taken from those who tell is told only once."""
+        if told := await news():
+            await self.session.add_note(told)
 
     def _check_price(self) -> None:
         """A limit that can't be kept is refused, not forgotten."""

@@ -104,9 +104,9 @@ class Restorer:
             except OSError as error:
                 self._failed.append((step.path, error.strerror or str(error)))
 
-    def _check(self, step: Step) -> None:
-        """Between the look and now somebody may have saved the file."""
-        if state_of(step.path, (step.now,)) != step.now:
+    def _check(self, step: Step, *, removed: bool = False) -> None:
+        """Between the look and now somebody may have saved the file. `removed`: what was there is gone by us."""
+        if state_of(step.path, (step.now,)) != (None if removed else step.now):
             raise BeneathError(f"{step.path} was changed just now; it was left as it is")
 
     def _open_folder(self, step: Step) -> None:
@@ -135,10 +135,9 @@ class Restorer:
     def _write(self, step: Step) -> None:
         now, target = step.now, step.target
         assert target is not None
-        if now is not None and now.kind == target.kind:
-            self._check(step)
-            if now.digest == target.digest:
-                return _set_mode(step.path, target.mode)
+        self._check(step, removed=now is not None and now.kind != target.kind)
+        if now is not None and now.kind == target.kind and now.digest == target.digest:
+            return _set_mode(step.path, target.mode)
         data = self._kept.get(target.digest)
         if data is None:
             raise BeneathError("what it held before is no longer kept")

@@ -25,7 +25,7 @@ async def wait_for_background(agent: Agent, tell: Callable[[str], None]) -> list
             return left
         names = ", ".join(f"{one.name} {one.id}" for one in left)
         if names != told:
-            tell(f"waiting for {len(left)} in the background: {names}")
+            tell(f"waiting for {len(left)} in the background (Ctrl-C leaves, and the work goes on): {names}")
             told = names
         await delegation.report(left[0].id, _LOOK_SECONDS)
     return []

@@ -135,7 +135,12 @@ async def _see_through(agent: Agent, wanted: Wanted, answer: Callable[[Request],
 
     while left := agent.delegation.unfinished():
         if wanted.waits:
-            left = await wait_for_background(agent, _remark)
+            try:
+                left = await wait_for_background(agent, _remark)
+            except asyncio.CancelledError:
+                if left := agent.delegation.unfinished():
+                    _remark(told_left(left))
+                raise
         if left:
             _remark(told_left(left))
             return STILL_RUNNING

@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 import sys
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,8 +16,6 @@ from kitbag.errors import UsageError
 if TYPE_CHECKING:
     from kitbag.mcp_server.serving import Listening
     from kitbag.runtime.options import Options
-
-_MISSING = "the MCP server needs the extra `mcp`: pip install 'kitbag[mcp]'"
 
 
 @click.command("mcp")
@@ -42,12 +41,10 @@ def command(port: int | None, **given: Any) -> None:
     set it up in some of them.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="kitbag mcp: %(message)s")
-    try:
-        from kitbag.mcp_server.serving import Listening
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types", "starlette", "uvicorn", "pydantic"):
-            raise
-        raise UsageError(_MISSING) from error
+    if find_spec("mcp") is None:
+        raise UsageError("the MCP server needs the extra `mcp`", "pip install 'kitbag[mcp]'")
+    from kitbag.mcp_server.serving import Listening
+
     if port is None and (given["names"] or given["token_file"] or given["host"] != "127.0.0.1"):
         raise UsageError("--host, --name and --token-file are for --http", "add --http PORT")
     listening = Listening(port, given["host"], given["names"], given["token_file"]) if port is not None else None

@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final, cast
 
@@ -48,6 +49,10 @@ _NAMES: Final = {
 }
 
 _TELLING: Final = frozenset(("Task", "Skill"))
+_TO_ALLOW: Final = (
+    "--permission-mode acceptEdits allows changes to files, rules in your settings or --allowed-tools the rest; "
+    "`kitbag permissions test USE` explains a decision"
+)
 
 
 class Report:
@@ -102,12 +107,19 @@ class Report:
 
 
 class TextReport(Report):
-    """The answer; on stderr warnings always, progress where it is a terminal."""
+    """The answer; on stderr warnings always, progress where it is a terminal, else at the end what was refused."""
 
     def __init__(self, secrets: tuple[str, ...] = ()) -> None:
         super().__init__(secrets)
         self._telling: set[str] = set()
         """Calls whose progress is shown: what other agents do."""
+        self._titles: dict[str, str] = {}
+        """Of the calls that run."""
+        self._last = ""
+        """The call that the last line was about."""
+        self._said = ""
+        """By the model, beside its calls."""
+        self._refused: list[str] = []
 
     def event(self, event: Event) -> None:
         super().event(event)
@@ -117,15 +129,21 @@ class TextReport(Report):
                     self._remark(severity, text, fix)
             case RunStarted():
                 self._dim(f"{event.model}, {event.mode}, session {event.session}")
+            case MessageAdded(message):
+                self._said = message.text if message.role == "assistant" and message.calls else ""
+                for line in self._said.strip().splitlines():
+                    self._dim(line)
             case ToolStarted():
                 self._dim(f"  {event.title}")
+                self._titles[event.call_id], self._last = event.title, event.call_id
                 if event.name in _TELLING:
                     self._telling.add(event.call_id)
             case ToolProgress():
                 if event.call_id in self._telling:
                     self._dim(f"    {event.text}")
+                    self._last = event.call_id
             case ToolFinished():
-                self._dim(f"    {event.summary}")
+                self._finished(event)
             case SkillLoaded():
                 if event.by == "user" or event.rights:
                     rights = f"; {event.rights}" if event.rights else ""
@@ -147,10 +165,22 @@ class TextReport(Report):
             indent = text[: len(text) - len(text.lstrip())]
             output.remark(output.style(indent + output.clean(self.redactor.text(text)), "dim", sys.stderr))
 
+    def _finished(self, event: ToolFinished) -> None:
+        """Of calls that run side by side, each result has the name of its call, unless it stands right below it."""
+        title = self._titles.pop(event.call_id, event.name)
+        self._dim(f"    {event.summary}" if event.call_id == self._last else f"    {title}: {event.summary}")
+        self._last = ""
+        if event.is_error and event.summary.startswith(f"{event.name} is not allowed: "):
+            self._refused.append(event.name)
+
     def _ended(self, ended: RunEnded) -> None:
-        if ended.text:
+        was_shown = ended.text == self._said and sys.stdout.isatty() and sys.stderr.isatty()
+        if ended.text and not was_shown:
             output.exact(self.redactor.known(ended.text).rstrip("\n"))
             sys.stdout.flush()
+        if self._refused and not sys.stderr.isatty():  # where each was told when it happened
+            self._remark("warning", f"refused, and so not done: {_counted(self._refused)}", _TO_ALLOW)
+        self._refused = []
         if ended.status != "completed":
             self._remark("error", _in_words(ended), ended.fix)
 
@@ -159,6 +189,10 @@ class TextReport(Report):
         output.remark(f"{output.style(severity, colour, sys.stderr)}: {output.clean(self.redactor.text(text))}")
         if fix:
             output.remark(f"  fix: {output.clean(self.redactor.text(fix))}")
+
+
+def _counted(names: list[str]) -> str:
+    return ", ".join(f"{name} ({count} times)" if count > 1 else name for name, count in Counter(names).items())
 
 
 def _in_words(ended: RunEnded) -> str:

@@ -65,6 +65,7 @@ def _lines(board: Board, tasks: list[Task], width: int) -> list[str]:
         report = report_of(board, task)
         status = output.style(f"{task.status:<17}", _STYLES.get(task.status, "cyan"))
         figures = f"{report.turns:>3} turns {report.tokens:>9,} tokens"
+        figures = f"{report.size:,} bytes".rjust(len(figures)) if report.is_command else figures
         what = report.error or report.activity or task.description
         head = f"{'  ' * (task.depth - 1)}{task.id}  {report.name:<16.16} "
         room = width - len(head) - 17 - len(figures) - 4

@@ -34,7 +34,7 @@ LEAVING_SECONDS: Final = 1
 async def serve_http(house: House, listening: Listening, tell: Callable[[str], None]) -> None:
     """Until it is cancelled. Raises UsageError for an address that needs more care, InvalidError for one in use."""
     _check(listening)
-    own = _own_token(listening.token_file) if listening.token_file else ""
+    own = (_own_token(listening.token_file), listening.token_file) if listening.token_file else None
     with _bound(listening) as bound:
         port = bound.getsockname()[1]
         home = house.served.ground.places.kitbag_home
@@ -153,10 +153,11 @@ def _shown(host: str) -> str:
 
 
 @contextlib.contextmanager
-def _kept_token(home: str, port: int, own: str) -> Generator[tuple[str, str], None, None]:
-    """A new one for each start, in a file that only the user can read, and that is gone when the server is."""
-    if own:
-        yield own, "the file you named"
+def _kept_token(home: str, port: int, own: tuple[str, str] | None) -> Generator[tuple[str, str], None, None]:
+    """And where it is. A new one for each start, unless it is the person's own, in a file that only the user can read,
+    and that is gone when the server is."""
+    if own is not None:
+        yield own
         return
     token = secrets.token_urlsafe(32)
     path = f"mcp/{port}.token"

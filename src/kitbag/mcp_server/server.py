@@ -128,9 +128,9 @@ class KitbagServer(Server[Any]):
                 await self._bus.publish(ResourceUpdated(addresses.uri(skill)))
 
 
-async def _declare_extension(context: Context, call_next: CallNext) -> HandlerResult:
+async def _declare_extension(ctx: Context, call_next: CallNext) -> HandlerResult:
     """The SDK leaves extensions out of the handshake of older protocols; clients that know one look for it there."""
-    result = await call_next(context)
-    if context.method == "initialize" and isinstance(result, dict):
+    result = await call_next(ctx)
+    if ctx.method == "initialize" and isinstance(result, dict):
         result = {**result, "capabilities": {**result["capabilities"], "extensions": {EXTENSION: SETTINGS}}}
     return result

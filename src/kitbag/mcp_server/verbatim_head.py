@@ -77,7 +77,7 @@ class _Builder:
                 raise NotVerbatimError("an alias")
             elif kind is yaml.ScalarEvent:
                 self._count(event)
-                self._place(_scalar(event.value) if event.style is None else event.value, event.value)
+                self._place(_scalar(event.value) if not event.style else event.value, event.value)
             elif kind is yaml.SequenceStartEvent or kind is yaml.MappingStartEvent:
                 self._count(event)
                 self._stack.append(_Open([] if kind is yaml.SequenceStartEvent else {}))

@@ -12,7 +12,7 @@ import re
 import select
 import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -27,6 +27,8 @@ SCRATCH_FOLDER: Final = "/tmp"  # noqa: S108 - a private one
 _FIRST_PLACES = ("/usr/bin", "/bin", "/usr/local/bin", "/run/current-system/sw/bin", "/run/wrappers/bin")
 _START_SECONDS = 10.0
 _END_SECONDS = 5.0
+_OWN = b"bwrap: "
+_LONGEST_COMPLAINT = 4_096
 # Without a user namespace, root runs without any capability. Without a /proc of its own there is none at all: the
 # machine's would show other processes, and through them the file system that we hide.
 _VARIANTS = (
@@ -145,6 +147,32 @@ class _Status:
         return None
 
 
+class _Heard:
+    """Passes on what a command prints, but not what bubblewrap itself says when it can't begin."""
+
+    __slots__ = ("_held", "_listener", "_passes")
+
+    def __init__(self, listener: Callable[[bytes], None]) -> None:
+        self._listener = listener
+        self._held = b""
+        self._passes = False
+
+    def take(self, chunk: bytes) -> None:
+        if self._passes:
+            return self._listener(chunk)
+        self._held += chunk
+        is_complaint = self._held.startswith(_OWN) or _OWN.startswith(self._held)
+        if not is_complaint or len(self._held) > _LONGEST_COMPLAINT:
+            self.release()
+        return None
+
+    def release(self) -> None:
+        self._passes = True
+        if self._held:
+            self._listener(self._held)
+        self._held = b""
+
+
 def run(
     bubblewrap: Bubblewrap, command: Command, tick: Tick | None, profile: Profile, network: bool, workspace: Workspace
 ) -> Ran:
@@ -183,6 +211,7 @@ def _start(
     bubblewrap: Bubblewrap, command: Command, inside: dict[str, str], tick: Tick | None, network: bool, mounts: Mounts
 ) -> Ran:
     status, descriptors = _Status(), _Descriptors()
+    heard = _Heard(command.heard) if command.heard is not None else None
     try:
         options = ["--die-with-parent", "--new-session", "--unshare-all", *(["--share-net"] if network else [])]
         options += ["--cap-drop", "ALL", "--json-status-fd", str(status.descriptor), "--chdir", command.directory]
@@ -200,7 +229,9 @@ def _start(
             options += ["--setenv", name, value]
         words = descriptors.holding(b"".join(os.fsencode(option) + b"\0" for option in options))
         ran = run_command(
-            command._replace(environment=environment_outside(command.environment)),
+            command._replace(
+                environment=environment_outside(command.environment), heard=heard.take if heard is not None else None
+            ),
             tick,
             prefix=[bubblewrap.program, "--args", words, "--"],
             descriptors=(status.descriptor, *descriptors.all),
@@ -213,6 +244,8 @@ def _start(
             problem = ran.text.removeprefix("bwrap: ") or f"bubblewrap ended with status {ran.status}"
             fix = "`kitbag doctor` says what protects you here"
             raise _NotStartedError(f"the sandbox could not be made: {problem}", fix)
+        if heard is not None:
+            heard.release()
         return ran
     finally:
         status.close()

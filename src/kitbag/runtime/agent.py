@@ -24,6 +24,7 @@ from kitbag.agent.records import Header
 from kitbag.agent.run import Run
 from kitbag.agent.session import Session, fork, new_id, resume
 from kitbag.agent.sessions import newest_session
+from kitbag.agent.shielded import to_its_end
 from kitbag.errors import Diagnostic, UsageError
 from kitbag.events import Notice, RunEnded, RunStarted
 from kitbag.library.agents import Agent as AgentFile
@@ -412,9 +413,7 @@ class Agent:
 
     async def _take(self, request: str, images: Sequence[Image], emit: Emit, executor: Executor) -> None:
         """What the person says becomes a message. Without one it goes on, when there is news."""
-        news = await self._news()
-        if news:
-            await self.session.add_note(news)
+        news = await to_its_end(self._hear_news())
         if not request and not images:
             if not news:
                 raise UsageError("there is no request", "say something")
@@ -425,6 +424,13 @@ class Agent:
         for message in self.session.messages():
             for result in message.results:
                 yield from (part.text for part in result.content if isinstance(part, Text))
+
+    async def _hear_news(self) -> str:
+        """Wholly or not at all: it is given only once."""
+        news = await self._news()
+        if news:
+            await self.session.add_note(news)
+        return news
 
     async def _news(self) -> str:
         """Background work that has ended since."""

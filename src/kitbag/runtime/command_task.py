@@ -144,6 +144,8 @@ class CommandTask:
     async def run(self, wish: Wish) -> End:
         """To its end, which is written by then."""
         with self._signals.of(self.task.id, self.task.run) as wanted:
+            if wanted.is_set():
+                self._stop.set()  # then it does not begin
             work = asyncio.ensure_future(in_own_thread(lambda _: self._work(wish)))
             watch = asyncio.ensure_future(wanted.wait())
             try:

@@ -52,8 +52,9 @@ class Shared:
         from kitbag.runtime.command_task import CommandTask
 
         async def run() -> None:
-            if await self.board.claim(task):
-                await CommandTask(self.board, self.board.find(task.id), self.signals).run(wish)
+            with contextlib.suppress(KitbagError):  # what can't be written is found as it was left
+                if await self.board.claim(task):
+                    await CommandTask(self.board, self.board.find(task.id), self.signals).run(wish)
 
         running = asyncio.create_task(run())
         self._here.add(running)
@@ -162,7 +163,7 @@ class Delegated:
         )
 
     async def _resume(self, errand: Errand, wish: Wish, background: bool, progress: Callable[[str], None]) -> Report:
-        task = self.board.find(errand.resume, self._is_ours)
+        task = self.board.find(errand.resume, self._ours())
         if task.kind != "agent":
             raise InvalidError(f"task {task.id} is a command, which can't be resumed", "run it again")
         if task.directory != wish.directory:
@@ -259,15 +260,16 @@ class Delegated:
     async def report(self, task_id: str, seconds: float, offset: int = 0) -> Report:
         from kitbag.runtime.worker_process import until_finished
 
-        task = self.board.find(task_id, self._is_ours)
+        task = self.board.find(task_id, self._ours())
         await until_finished(self.board, self._inherited().ground.places.kitbag_home, task.id, seconds)
         return report_of(self.board, self.board.find(task.id), offset)
 
-    def _is_ours(self, task: Task) -> bool:
-        """A model sees the tasks of its session and of its directory, not those of a person's other work."""
-        if task.directory == self._inherited().ground.places.cwd:
-            return True
-        return task.root == self._root if self._root else task.id in {one.id for one in self._family()}
+    def _ours(self) -> Callable[[Task], bool]:
+        """A model sees the tasks of its session and of its directory, not those of a person's other work. Without a
+        session and a task it is the person who asks, and sees all."""
+        here, is_person = self._inherited().ground.places.cwd, not self._root and not self._parent
+        family = {task.id for task in self._family()}
+        return lambda task: is_person or task.directory == here or task.id in family
 
     def _report(self, task: Task) -> Report:
         return report_of(self.board, task)
@@ -303,7 +305,7 @@ class Delegated:
         return [self._report(task) for task in begun if task.background and not task.is_finished]
 
     async def stop(self, task_id: str) -> Stopped:
-        return await stop_task(self.board, self.board.find(task_id, self._is_ours), "model")
+        return await stop_task(self.board, self.board.find(task_id, self._ours()), "model")
 
 
 def options_for_worker(options: Options) -> dict[str, Any]:
@@ -323,7 +325,11 @@ def options_for_worker(options: Options) -> dict[str, Any]:
 
 
 def _tools_of(definition: AgentFile) -> str:
+    """For whoever has to allow it: what it may use, whatever the one who starts it may."""
     access = definition.tools
-    if access.mode == "inherit":
-        return "all that the one who starts it has"
-    return ", ".join(sorted((*access.names, *access.specifiers))) or access.mode
+    limited = {rule.partition("(")[0] for rule in access.specifiers}
+    only = sorted((*(name for name in access.names if name not in limited), *access.specifiers))
+    if access.mode != "allow":
+        only = [f"all that your rules leave{f', of some only {", ".join(only)}' if only else ''}"]
+    without = f"; not {', '.join(sorted(access.denied))}" if access.denied else ""
+    return ", ".join(only) + without

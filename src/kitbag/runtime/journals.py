@@ -4,10 +4,12 @@ Used by Agent, by the worker, and by whatever else writes to it.
 """
 
 import os
+from typing import cast
 
 from kitbag.events import Notice
 from kitbag.models.choice import Sources
 from kitbag.runtime.sources import key_values
+from kitbag.settings import load_settings
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.store.secret_names import holds_secret
@@ -15,7 +17,25 @@ from kitbag.store.secret_names import holds_secret
 
 def open_journal(kitbag_home: str, sources: Sources) -> Journal:
     secrets = [value for name, value in os.environ.items() if holds_secret(name)]
-    return Journal.open(journal_path(kitbag_home), Redactor([*secrets, *key_values(sources)]))
+    secrets += [*key_values(sources), *_server_secrets(kitbag_home)]
+    return Journal.open(journal_path(kitbag_home), Redactor(secrets))
+
+
+def _server_secrets(kitbag_home: str) -> list[str]:
+    """What the user's own settings give to servers, written out."""
+    tables = load_settings(kitbag_home, ()).tables("mcp_servers")
+    if not tables:
+        return []
+    from kitbag.tools.mcp_client.configuration import secret_values
+
+    found: list[str] = []
+    for table in tables.values():
+        environment, headers = table.get("env"), table.get("headers")
+        found += secret_values(
+            cast("dict[str, object]", environment) if isinstance(environment, dict) else {},
+            cast("dict[str, object]", headers) if isinstance(headers, dict) else {},
+        )
+    return found
 
 
 def told_saved(journal: Journal) -> list[Notice]:

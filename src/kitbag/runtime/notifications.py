@@ -17,10 +17,21 @@ LONGEST: Final = 4_000
 
 async def take_notifications(board: Board, root: str, parent: str) -> str:
     """Of those that have ended and were not told yet; empty when there are none."""
-    begun = board.begun_by(parent or root)
+    begun = [*board.begun_by(parent or root), *_left_behind(board, parent or root)]
     ended = [task for task in begun if task.background and task.is_finished and not task.notified]
     told = [task for task in ended if await board.mark_notified(task.id, task.run)]
     return "\n\n".join(_notification(task) for task in told)
+
+
+def _left_behind(board: Board, above: str) -> list[Task]:
+    """Commands that agents began which have ended since: whoever is above them is told instead."""
+    found: list[Task] = []
+    left = [task for task in board.begun_by(above) if task.is_finished]
+    while left:
+        begun = board.begun_by(left.pop().id)
+        found += [task for task in begun if task.kind == "command"]
+        left += [task for task in begun if task.is_finished and task.kind == "agent"]
+    return found
 
 
 def _notification(task: Task) -> str:

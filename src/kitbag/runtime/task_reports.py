@@ -25,12 +25,15 @@ def report_of(board: Board, task: Task, offset: int = 0, most: int = PIECE_BYTES
     end, activity = task.end, ""
     if end is None:
         end, activity = _so_far(board.journal, task)
+    elif not end.turns:  # written by one who did not know what it had done, such as after a crash
+        known = _so_far(board.journal, task)[0]
+        end = known._replace(text=end.text or known.text, error=end.error, seconds=end.seconds, branch=end.branch)
     return Report(
         task.id,
         task.agent or "Bash",
         task.status,
         task.is_finished,
-        board.answer(task) if task.is_finished else end.text,
+        (board.answer(task) if task.is_finished else "") or end.text,
         end.error,
         task.description,
         end.turns,

@@ -18,7 +18,7 @@ from kitbag.events import Event, Notice, RunEnded, ToolFinished, ToolProgress, T
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.lacking import lacking
 from kitbag.runtime.subagent import Inherited, Subagent
-from kitbag.runtime.task_reports import sessions_of, spent_before
+from kitbag.runtime.task_reports import end_so_far, sessions_of, spent_before
 from kitbag.runtime.worktree import Worktree, in_worktree, keep_changes, make_worktree
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import End, Task, TaskStatus, Wish
@@ -91,15 +91,23 @@ class TaskRunner:
     def _outcome(self, work: "asyncio.Future[End]") -> End:
         if not work.done():
             work.cancel()  # whatever it still does, nobody hears of it
-            return self._cancelled(End("cancelled", self._text))
+            return self._cancelled(self._until_now("cancelled"))
         if work.cancelled():
-            return self._cancelled(End("cancelled", self._text))
+            return self._cancelled(self._until_now("cancelled"))
         error = work.exception()
         if error is None:
             return self._cancelled(work.result())
         if isinstance(error, KitbagError):
-            return End("failed", self._text, error=f"{error.problem}. {error.fix}".strip())
-        return End("failed", self._text, error=f"{type(error).__name__}: {error}")
+            return self._until_now("failed", f"{error.problem}. {error.fix}".strip())
+        return self._until_now("failed", f"{type(error).__name__}: {error}")
+
+    def _until_now(self, status: TaskStatus, error: str = "") -> End:
+        """What it said and spent, where it can't tell us itself: that counts against limits however it ended."""
+        try:
+            end = end_so_far(self.board, self.board.find(self.task.id), status, error)
+        except KitbagError:  # a journal that can't be read, say, which is then what ended it
+            end = End(status, error=error)
+        return end._replace(text=self._text or end.text)
 
     def _cancelled(self, end: End) -> End:
         if end.status == "cancelled" and self._watchdog.acted:
@@ -177,7 +185,9 @@ class TaskRunner:
                 end = _end_of(run.ended, agent)
             if worktree is not None:
                 about = self.task.description or f"Work of {self.task.agent}"
-                end = end._replace(branch=await asyncio.to_thread(keep_changes, worktree, about))
+                # A command in the background may go on in it.
+                in_use = any(not one.is_finished for one in self.board.below(self.task.id))
+                end = end._replace(branch=await asyncio.to_thread(keep_changes, worktree, about, in_use=in_use))
             wanted = lacking(end, wish, agent)
             if wish.contract and wanted is None and end.status == "completed":
                 await self._hold_to(wish.contract, end.text)

@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from kitbag.agent.session import PREFIX
@@ -167,23 +167,28 @@ class Worker:
         else:
             now = self._looked[1]
         self._looked = (self.board.seen, now)
-        lost: list[Task] = []
-        lives: dict[Owner | None, bool | None] = {self._me: False, None: True}
-        for task in self.board.unfinished():
-            if not task.background or task.id in self._running:
-                continue
+        waiting = [task for task in self.board.unfinished() if task.background and task.id not in self._running]
+        await self._take_over(task for task in waiting if task.status != "queued")
+        for task in waiting:
             if task.status != "queued":
-                # What another worker did is lost, since we have the lock, even where we can't see its processes.
-                if task.owner not in lives:
-                    lives[task.owner] = task.owner.lives() if task.owner is not None else True
-                lost += [] if lives[task.owner] else [task]
-            elif is_newer(task.version, this_version()):
+                continue
+            if is_newer(task.version, this_version()):
                 self._leaves = True
             elif task.stop_wanted:
                 if await self.board.claim(task):
                     await self.board.end(task.id, task.run + 1, End("cancelled"))
             elif not self._leaves and self._has_room(task):
                 self._begin(task)
+
+    async def _take_over(self, tasks: Iterable[Task]) -> None:
+        """Before anything new is begun: of what is said to run, what nobody does."""
+        # What another worker did is lost, since we have the lock, even where we can't see its processes.
+        lives: dict[Owner | None, bool | None] = {self._me: False, None: True}
+        lost: list[Task] = []
+        for task in tasks:
+            if task.owner not in lives:
+                lives[task.owner] = task.owner.lives() if task.owner is not None else True
+            lost += [] if lives[task.owner] else [task]
         survivors = {(task.id, task.run) for task in lost} - self._swept
         if survivors:
             # Nothing of them runs on while another takes their place.
@@ -203,9 +208,12 @@ class Worker:
             await self.board.end(task.id, task.run, end_so_far(self.board, task, "interrupted", problem))
         elif task.recoveries >= MOST_RECOVERIES:
             problem = f"its process ended {task.recoveries + 1} times; it is not tried again unless you resume it"
-            await self.board.end(task.id, task.run, End("interrupted", error=problem))
-        elif self._has_room(task):
-            self._begin(task, recovered=True)
+            await self.board.end(task.id, task.run, end_so_far(self.board, task, "interrupted", problem))
+        else:
+            if self._has_room(task):
+                self._begin(task, recovered=True)
+            return
+        await self._withdraw_questions(task)
 
     def _begin(self, task: Task, *, recovered: bool = False) -> None:
         self._lanes[_lane(task)] += 1
@@ -248,8 +256,12 @@ class Worker:
             self._log(f"task {task.id}: {type(error).__name__}: {error}")
             await self.board.end(task.id, task.run, End("failed", error=f"{type(error).__name__}: {error}"))
         finally:
-            for one in (task, *self.board.below(task.id)):
-                await self._queue.withdraw(asked_by(one.agent, one.id))
+            await self._withdraw_questions(task)
+
+    async def _withdraw_questions(self, task: Task) -> None:
+        """Of one that has ended: nobody is to be asked what nobody needs to know."""
+        for one in (task, *self.board.below(task.id)):
+            await self._queue.withdraw(asked_by(one.agent, one.id))
 
     async def _command(self, task: Task, wish: Wish) -> None:
         self._commands[task.id] = CommandTask(self.board, task, self._shared.signals)

@@ -103,6 +103,8 @@ class Task(NamedTuple):
     started: str = ""
     ended: str = ""
     end: End | None = None
+    ended_run: int = -1
+    """Which beginning it was that ended last."""
     stop_wanted: bool = False
     warnings: tuple[str, ...] = ()
     notified: bool = False
@@ -194,7 +196,7 @@ def _changed(task: Task, kind: str, body: Mapping[str, Any], at: str) -> Task:
         case "ended":
             if task.end is None and int(body["run"]) == task.run:
                 end = End(**{name: body[name] for name in End._fields if name in body})
-                return task._replace(status=end.status, end=end, ended=at, questions=())
+                return task._replace(status=end.status, end=end, ended=at, ended_run=task.run, questions=())
         case _:
             pass
     return task

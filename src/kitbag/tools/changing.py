@@ -20,6 +20,8 @@ from kitbag.tools.running import in_thread
 from kitbag.tools.seen_files import MOST_BYTES
 
 T = TypeVar("T")
+_LOOK_AND_WRITE = threading.Lock()
+"""Agents that work side by side may change one file: between a look at it and its writing no other writes."""
 
 
 class Target(NamedTuple):
@@ -124,13 +126,16 @@ def _deepest(folder: str) -> tuple[str, int]:
 
 def _do(change: Change, context: Context, stop: threading.Event) -> Outcome:
     target, resolved = change.target, change.target.place.facts.resolved
-    if stop.is_set():
-        return failure("it was cancelled; nothing was changed")
-    now = _content(context, resolved, target.path)
-    if now != target.before:
-        what = "vanished" if now is None else "appeared" if target.before is None else "was changed by somebody else"
-        return failure(f"{target.path} {what} in this moment; nothing was written", "Look at it again with Read.")
-    write_file(resolved, change.after, context.workspace, expected_resolved=resolved)
+    with _LOOK_AND_WRITE:
+        if stop.is_set():
+            return failure("it was cancelled; nothing was changed")
+        now = _content(context, resolved, target.path)
+        if now != target.before:
+            what = (
+                "vanished" if now is None else "appeared" if target.before is None else "was changed by somebody else"
+            )
+            return failure(f"{target.path} {what} in this moment; nothing was written", "Look at it again with Read.")
+        write_file(resolved, change.after, context.workspace, expected_resolved=resolved)
     if context.seen is not None:
         context.seen.note(resolved, change.after)
     return change.outcome

@@ -22,6 +22,8 @@ _ANSWERS: Final = {
 _HARMLESS = frozenset(("cd", "pushd", "echo", "printf", "true", ":", "pwd"))
 """Before `&&`: what tells by its output when it fails."""
 _ENDS_EARLY = re.compile(r"\bpipefail\b|\berrexit\b|\bset\s+-\w*e|\btrap\b")
+_MAY_BE_THE_LAST = frozenset(("exit", "exec", "eval", "source", ".", "return", "logout", "builtin"))
+"""After them nothing may have run, so that the status is theirs."""
 _MOST_CHARACTERS = 10_000
 
 
@@ -43,6 +45,8 @@ def answer_of(command: str, status: int) -> str:
         return ""
     found = _scan(command)
     if found.unsure or found.has_functions or any(one.frame.subshell or one.frame.compound for one in found.commands):
+        return ""
+    if any(_name(command, one) in _MAY_BE_THE_LAST for one in found.commands):
         return ""
     before = [one for one in found.commands if one.frame.number == 0]  # others stand inside their words
     last = before.pop() if before else None

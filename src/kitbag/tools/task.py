@@ -4,6 +4,7 @@ Used by the loop. Delegation does the work; here are the arguments and the texts
 delimited, and can't close what delimits it.
 """
 
+import re
 from typing import Annotated, Final
 
 from msgspec import Meta
@@ -17,6 +18,9 @@ LONGEST_ANSWER: Final = 40_000
 LONGEST_WAIT: Final = 600_000
 _TAG: Final = "agent-answer"
 _COMMAND_TAG: Final = "command-output"
+_TAGS: Final = (_TAG, _COMMAND_TAG, "task-notification", "system-reminder", "skill-invocation")
+_OF_OURS: Final = re.compile(rf"<(\s*/?\s*(?:{'|'.join(_TAGS)}))", re.IGNORECASE)
+"""What begins or ends a part of the conversation, also where it is written a little differently."""
 
 
 class TaskArguments(Arguments, frozen=True):
@@ -99,12 +103,12 @@ def told(report: Report, offset: int = 0) -> Outcome:
     if report.is_finished:
         lines.append(f"Duration: {_duration(report.seconds)}")
     elif report.activity:
-        lines.append(f"Activity: {one_line(report.activity)}")
+        lines.append(f"Activity: {one_line(delimited(report.activity))}")
     if report.error:
-        lines.append(f"Error: {one_line(reveal_hidden(report.error))}")
+        lines.append(f"Error: {one_line(delimited(report.error))}")
     if report.branch:
         lines.append(f"Branch: {report.branch} (its changes; merge what you want)")
-    lines += [f"Warning: {one_line(warning)}" for warning in report.warnings]
+    lines += [f"Warning: {one_line(delimited(warning))}" for warning in report.warnings]
     tag = _COMMAND_TAG if report.is_command else _TAG
     shown, cut = (report.text, _more(report)) if report.is_command else _cut(report.text, offset)
     if shown:
@@ -151,10 +155,7 @@ def _more(report: Report) -> str:
 
 def delimited(text: str) -> str:
     """Data that can't end the block it stands in, nor pass for a part of the conversation."""
-    text = reveal_hidden(text)
-    for tag in (_TAG, _COMMAND_TAG, "task-notification", "system-reminder", "skill-invocation"):
-        text = text.replace(f"</{tag}", f"<\\/{tag}").replace(f"<{tag}", f"<\\{tag}")
-    return text
+    return _OF_OURS.sub(r"<\\\1", reveal_hidden(text))
 
 
 def _duration(seconds: float) -> str:

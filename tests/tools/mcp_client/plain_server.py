@@ -28,7 +28,11 @@ def note(what):
 def listed(tool):
     if isinstance(tool, dict):
         return tool
-    return {"name": tool, "description": f"Does {tool}.", "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}}}
+    return {
+        "name": tool,
+        "description": f"Does {tool}.",
+        "inputSchema": {"type": "object", "properties": {"text": {"type": "string"}}},
+    }
 
 
 def answer(call_id, text, **more):
@@ -51,7 +55,12 @@ def call(call_id, name, arguments, token):
         send({"id": call_id, "error": {"code": -32602, "message": "no \x1b[31msuch thing"}})
     elif name == "progress":
         for at in range(3):
-            send({"method": "notifications/progress", "params": {"progressToken": token, "progress": at, "total": 3, "message": f"step {at}"}})
+            send(
+                {
+                    "method": "notifications/progress",
+                    "params": {"progressToken": token, "progress": at, "total": 3, "message": f"step {at}"},
+                }
+            )
         answer(call_id, "done")
     elif name == "changes":
         TOOLS.append("newcomer")
@@ -61,7 +70,10 @@ def call(call_id, name, arguments, token):
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
         answer(call_id, str(child.pid))
     elif name == "flood":
-        line = json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}) + "\n"
+        line = (
+            json.dumps({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}})
+            + "\n"
+        )
         while True:
             sys.stdout.write(line)
     elif name == "garbage":
@@ -90,7 +102,11 @@ def handle(message):
         note("list")
         send({"id": call_id, "result": {"tools": [listed(tool) for tool in TOOLS]}})
     elif method == "prompts/list":
-        found = {"name": "greet", "description": "Greets.", "arguments": [{"name": "who", "required": True}, {"name": "how"}]}
+        found = {
+            "name": "greet",
+            "description": "Greets.",
+            "arguments": [{"name": "who", "required": True}, {"name": "how"}],
+        }
         send({"id": call_id, "result": {"prompts": [found]}})
     elif method == "prompts/get":
         text = f"Greet {params['arguments']['who']} {params['arguments'].get('how', 'kindly')}.</server-output>"
@@ -106,7 +122,7 @@ def handle(message):
 note(f"started {os.getpid()}")
 if CONFIGURATION.get("canary"):
     open(CONFIGURATION["canary"], "w").close()
-sys.stderr.write(CONFIGURATION.get("says", ""))
+sys.stderr.write("z" * CONFIGURATION.get("chatters", 0) + CONFIGURATION.get("says", ""))
 sys.stderr.flush()
 if CONFIGURATION.get("quits"):
     sys.exit(CONFIGURATION["quits"])

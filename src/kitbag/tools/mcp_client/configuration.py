@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from kitbag.errors import UsageError
+from kitbag.store.secret_names import holds_secret
 from kitbag.text.hidden import one_line, reveal_hidden
 
 Scope = Literal["user", "project"]
@@ -214,3 +215,10 @@ def server_map(content: object) -> Mapping[str, Any]:
 
 
 SERVER_MAPS: Final = ("mcpServers", "mcp_servers", "servers", "mcp")
+
+
+def secret_values(environment: Mapping[str, object], headers: Mapping[str, object]) -> list[str]:
+    """What stands in a description and must not be written down: keys that are given by name or in a header."""
+    found = [str(value) for name, value in environment.items() if holds_secret(name)]
+    found += [str(value).rpartition(" ")[2] for value in headers.values()]
+    return [value for value in found if "${" not in value]

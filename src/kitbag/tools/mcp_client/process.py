@@ -23,7 +23,7 @@ from kitbag.permissions.command_leash import MARK, Leash
 
 MOST_MESSAGE: Final = 16 << 20
 """Bytes of one message; a longer one is not kept, and whoever waits for it is told."""
-MOST_LINE: Final = 256 << 20
+MOST_LINE: Final = 64 << 20
 """Bytes of one line before it is given up."""
 MOST_FOREIGN: Final = 8 << 20
 """Bytes that are no messages, such as a log on the wrong output, before it is given up."""

@@ -17,7 +17,7 @@ from kitbag.permissions.trust import Trust
 from kitbag.settings import Settings
 from kitbag.store.secret_names import holds_secret
 from kitbag.tools.base import Tool
-from kitbag.tools.mcp_client.configuration import Server
+from kitbag.tools.mcp_client.configuration import Server, secret_values
 from kitbag.tools.mcp_client.configured import (
     Configured,
     check_still_trusted,
@@ -238,7 +238,15 @@ def opening_of(server: Server, ended: Callable[[str], None]) -> Opening:
 
 
 def _import_sdk() -> None:
+    """It logs what servers do wrong; where nobody wants to know, that must not end up on the terminal."""
+    import logging
+
     import mcp  # noqa: F401  # pyright: ignore[reportUnusedImport]
+
+    for name in ("mcp", "client"):
+        logger = logging.getLogger(name)
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())
 
 
 def _is_named(server: Server, names: Collection[str]) -> bool:
@@ -268,11 +276,4 @@ def _redacted(text: str, server: Server) -> str:
     from kitbag.store.redaction import Redactor
 
     secrets = [value for name, value in os.environ.items() if holds_secret(name)]
-    return Redactor([*secrets, *secret_values(server)]).text(text)
-
-
-def secret_values(server: Server) -> list[str]:
-    """What stands in a description and must not be written down: keys that are given by name or in a header."""
-    found = [value for name, value in server.environment if holds_secret(name)]
-    found += [value.rpartition(" ")[2] for _, value in server.headers]
-    return [value for value in found if "${" not in value]
+    return Redactor([*secrets, *secret_values(dict(server.environment), dict(server.headers))]).text(text)

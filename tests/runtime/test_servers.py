@@ -1,0 +1,267 @@
+"""Servers in a run: what the model is offered of them, when they are started, and what happens when they misbehave."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import World
+from kitbag.errors import UsageError
+from kitbag.permissions.trust import trust_workspace, workspace_trust
+from kitbag.runtime.agent import Agent
+from kitbag.testing import Rule, Script, Scripted, Step
+from runtime.test_agent import HANG, House
+from runtime.test_delegation import at_home, results, script, task
+from tools.mcp_client.running import described, is_alive, started, until
+
+__all__ = ["at_home"]
+
+
+def own(world: World, settings: str = "", **servers: dict[str, Any]) -> None:
+    """Servers of the user's own, whose tools need no answer."""
+    lines = ['[permissions]\nallow = ["mcp__plain__*"]\n', settings]
+    for name, definition in servers.items():
+        lines.append(
+            f"[mcp_servers.{name}]\ncommand = {json.dumps(definition['command'])}\nargs = {json.dumps(definition['args'])}\n"
+        )
+    world.write("~/.kitbag/settings.toml", "\n".join(lines))
+
+
+def bring(world: World, **servers: dict[str, Any]) -> None:
+    world.write(".mcp.json", json.dumps({"mcpServers": servers}))
+
+
+def use(tool: str, text: str = "hi", call_id: str = "c1") -> Step:
+    return Step(calls=((call_id, f"mcp__plain__{tool}", json.dumps({"text": text})),))
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    return tmp_path / "notes"
+
+
+def test_its_tools_are_offered_and_called(world: World, notes: Path) -> None:
+    own(world, plain=described(notes=str(notes)))
+    house = House(world)
+    house.ask("Hi", steps=[use("echo"), "Done."])
+    assert "mcp__plain__echo" in house.tools()
+    assert '<server-output server="plain" tool="echo">\necho heard hi\n</server-output>' in results(house)
+    assert "mcp__" not in house.prompt()
+    assert not any(is_alive(pid) for pid in started(notes))
+
+
+def test_where_nobody_can_be_asked_a_call_is_refused_and_nothing_is_sent(world: World, notes: Path) -> None:
+    own(world, plain=described(notes=str(notes)))
+    world.write(
+        "~/.kitbag/settings.toml",
+        (world.home / ".kitbag/settings.toml").read_text().replace("mcp__plain__*", "mcp__other__*"),
+    )
+    house = House(world)
+    house.ask("Hi", steps=[use("echo"), "Done."])
+    assert "mcp__plain__echo is not allowed" in results(house)
+    assert "call" not in notes.read_text()
+
+
+@pytest.mark.parametrize("options", [{"mode": "plan"}, {"only_tools": ("Read",)}, {"agent": "Explore"}])
+def test_D23_where_its_tools_can_t_be_used_it_is_not_even_started(
+    world: World, notes: Path, options: dict[str, Any]
+) -> None:
+    own(world, plain=described(notes=str(notes)))
+    house = House(world)
+    house.ask("Hi", steps=[use("echo"), "Done."], **options)
+    assert not any(name.startswith("mcp__") for name in house.tools())
+    assert "not available" in results(house) or "no tool called" in results(house)
+    assert not notes.exists()
+
+
+def test_a_denied_tool_is_not_offered(world: World) -> None:
+    own(world, plain=described(tools=["echo", "other"]))
+    house = House(world)
+    house.ask("Hi", no_tools=("mcp__plain__other",))
+    assert [name for name in house.tools() if name.startswith("mcp__")] == ["mcp__plain__echo"]
+
+
+def test_D01_a_project_s_server_is_not_started_before_trust_and_named(world: World, notes: Path) -> None:
+    bring(world, plain=described(notes=str(notes), canary=str(world.canary)))
+    house = House(world)
+    house.ask("Hi")
+    assert not any(name.startswith("mcp__") for name in house.tools())
+    assert ".mcp.json" in house.notices()
+    assert not notes.exists()
+    assert not world.canary.exists()
+    house.ask("Hi", trust_workspace=True)
+    assert "mcp__plain__echo" in house.tools()
+
+
+def test_D05_one_that_has_changed_since_is_not_started(world: World, notes: Path) -> None:
+    bring(world, plain=described(notes=str(notes)))
+    trust_workspace(world.places(), workspace_trust(world.places()))
+    bring(world, plain=described(notes=str(notes), canary=str(world.canary)))
+    house = House(world)
+    house.ask("Hi")
+    assert not notes.exists()
+    assert not world.canary.exists()
+    assert "has changed since it was trusted" in house.notices()
+
+
+def test_D05_one_that_the_agent_changes_during_the_run_is_not_started(world: World, notes: Path) -> None:
+    own(world)
+    bring(world, plain=described(notes=str(notes)))
+    trust_workspace(world.places(), workspace_trust(world.places()))
+    house = House(world)
+    house.ask("Hi")  # what it offers is known from now on
+    before = len(started(notes))
+    server = described(notes=str(notes), canary=str(world.canary))
+
+    async def go() -> None:
+        model = Scripted(Script([Rule([use("echo"), Step(text="Done.")])]))
+        async with asyncio.timeout(HANG), Agent(provider=model, directory=str(world.workspace)) as agent:
+            bring(world, plain=server)
+            async with agent.run("Use it.") as run:
+                await run.wait()
+        assert "has changed since the workspace was trusted" in str(model.requests[-1].messages)
+
+    asyncio.run(go())
+    assert len(started(notes)) == before
+    assert not world.canary.exists()
+
+
+def test_the_next_run_offers_its_tools_without_starting_it_and_starts_it_with_the_first_call(
+    world: World, notes: Path
+) -> None:
+    own(world, plain=described(notes=str(notes)))
+    house = House(world)
+    house.ask("Hi")
+    assert len(started(notes)) == 1
+    house.ask("Hi")
+    assert "mcp__plain__echo" in house.tools()
+    assert len(started(notes)) == 1
+    house.ask("Hi", steps=[use("echo"), "Done."])
+    assert len(started(notes)) == 2
+    assert "echo heard hi" in results(house)
+
+
+def test_one_that_fails_is_a_notice_and_the_run_goes_on_with_the_others(world: World) -> None:
+    own(world, broken=described(quits=3, says="no module named x"), plain=described())
+    house = House(world)
+    assert house.ask("Hi").status == "completed"
+    assert "the server broken can't be connected to" in house.notices()
+    assert "no module named x" in house.notices()
+    assert "mcp__plain__echo" in house.tools()
+
+
+def test_one_that_is_slow_is_a_notice_and_there_for_the_next_request(world: World, tmp_path: Path) -> None:
+    own(world, "[mcp]\nwait = 0\n", plain=described(late=str(tmp_path / "now")))
+
+    async def go() -> None:
+        model = Scripted(Script([Rule([Step(text="Fine.")] * 2)]))
+        async with asyncio.timeout(HANG), Agent(provider=model, directory=str(world.workspace)) as agent:
+            async with agent.run("Hi") as run:
+                notices = [str(event) async for event in run]
+            assert "has not answered in 0 s" in str(notices)
+            (tmp_path / "now").touch()
+            assert agent.servers is not None
+            await until(lambda: agent.servers and agent.servers.tools())
+            async with agent.run("Hi again") as run:
+                await run.wait()
+        offered = [[tool.name for tool in request.tools] for request in model.requests]
+        assert "mcp__plain__echo" not in offered[0]
+        assert "mcp__plain__echo" in offered[1]
+        assert model.requests[0].system == model.requests[1].system
+
+    asyncio.run(go())
+
+
+def test_leaving_while_one_still_connects_leaves_nothing(world: World, notes: Path) -> None:
+    own(world, "[mcp]\nwait = 0\n", plain=described(silent=True, notes=str(notes)))
+    house = House(world)
+    assert house.ask("Hi").status == "completed"
+    assert not any(is_alive(pid) for pid in started(notes))
+
+
+def test_tools_that_change_are_offered_with_the_next_request(world: World) -> None:
+    own(world, plain=described(tools=["changes"]))
+
+    async def go() -> None:
+        model = Scripted(Script([Rule([use("changes"), Step(text="Fine."), Step(text="Good.")])]))
+        async with asyncio.timeout(HANG), Agent(provider=model, directory=str(world.workspace)) as agent:
+            async with agent.run("Hi") as run:
+                await run.wait()
+            assert agent.servers is not None
+            await until(lambda: agent.servers and len(agent.servers.tools()) == 2)
+            async with agent.run("Hi again") as run:
+                await run.wait()
+        assert "mcp__plain__newcomer" in [tool.name for tool in model.requests[-1].tools]
+
+    asyncio.run(go())
+
+
+def test_a_thousand_tools_do_not_flood_the_model_and_it_is_said(world: World) -> None:
+    own(world, "[mcp]\ncharacters = 20000\n", plain=described(tools=[f"tool_{at}" for at in range(1_000)]))
+    house = House(world)
+    house.ask("Hi")
+    assert 50 < sum(name.startswith("mcp__") for name in house.tools()) < 300
+    assert "of the 1,000 tools of the server plain are left out" in house.notices()
+
+
+def test_a_prompt_of_a_server_is_a_command(world: World) -> None:
+    own(world, plain=described())
+    house = House(world)
+    house.ask("/mcp__plain__greet Ann 'very warmly indeed'")
+    said = house.requests[-1].messages[-1].text
+    assert "Greet Ann very warmly indeed." in said
+    assert said.count("</server-output>") == 1
+    with pytest.raises(UsageError, match="needs who"):
+        house.ask("/mcp__plain__greet")
+    house.ask("/mcp__plain__nothing")
+    assert "/mcp__plain__nothing" in house.requests[-1].messages[-1].text
+
+
+def test_an_agent_that_names_a_server_has_only_that_one(world: World, notes: Path) -> None:
+    world.write(
+        "~/.kitbag/agents/helper.md", "---\nname: helper\ndescription: Helps.\nmcpServers: [plain, gone]\n---\nHelp.\n"
+    )
+    own(world, plain=described(notes=str(notes)), other=described())
+    house = House(world)
+    asked = Step(calls=(task(subagent_type="helper"),))
+    house.ask(
+        "Ask.", steps=script([asked, "Done."], [use("echo", "from the agent"), "Helped."]), ask=(), mode="autonomous"
+    )
+    agent = next(request for request in house.requests if "## Your Task" in request.system[-1].text)
+    offered = [tool.name for tool in agent.tools if tool.name.startswith("mcp__")]
+    assert offered == ["mcp__plain__echo"]
+    assert "from the agent" in notes.read_text()
+    assert len(started(notes)) == 1  # one for both of them
+
+
+def test_D46_it_gets_no_secret_and_what_it_says_of_one_is_not_kept(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "CANARY_SECRET_abcdefgh")
+    own(world, plain=described(tools=["environment"], says="CANARY_SECRET_abcdefgh"))
+    world.write(
+        "~/.kitbag/settings.toml",
+        (world.home / ".kitbag/settings.toml").read_text()
+        + '\n[mcp_servers.plain.env]\nGIVEN_TOKEN = "CANARY_SECRET_ijklmnop"\n',
+    )
+    house = House(world)
+    house.ask("Hi", steps=[use("environment"), "Done."])
+    assert "CANARY_SECRET_abcdefgh" not in results(house)
+    assert "GIVEN_TOKEN" in results(house)
+    kept = b"".join(path.read_bytes() for path in (world.home / ".kitbag/state").rglob("*") if path.is_file())
+    assert b"CANARY_SECRET_abcdefgh" not in kept
+    assert b"CANARY_SECRET_ijklmnop" not in kept
+    log = (world.home / ".kitbag/state/servers/plain.log").read_text()
+    assert "[REDACTED" in log
+
+
+def test_what_a_program_changes_in_the_workspace_can_be_taken_back(world: World) -> None:
+    own(world, plain=described(tools=["writes"]))
+    target = world.write("kept.txt", "before")
+    house = House(world)
+    house.ask("Hi", steps=[use("writes", str(target)), "Done."])
+    assert target.read_text() == "by the server"
+    shown = world.json("undo", "--list")
+    assert [file["path"] for file in shown["turns"][0]["files"]] == [str(target)]
