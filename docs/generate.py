@@ -49,6 +49,10 @@ KEYS = {
     "context": "`session`, `directory`, `model`, `window`, `compacted_at`, `left`, `tokens`, `bytes`, `request_bytes` (the same), "
     "`groups`, `skills` (`listed`, `loaded`, `possible`), `tools`, `agents`, `memory`, `turns`, `last_request` (`provider`, `ours`, "
     "`residual`), `pieces`, `warnings`.",
+    "servers list": "a list: `name`, `label` (in the names of its tools), `scope` (user or project), `source`, `transport` (stdio "
+    "or http), `command` (or its address), `environment` and `headers` (names only), `state` (ready, off, untrusted, changed, "
+    "wrong, hidden), `reason`, `fix`, `tools` and `prompts` (names, as far as they are known).",
+    "servers test": "the keys of `servers list`, and `seconds`.",
     "permissions test": "`tool`, `arguments`, `mode`, `mode_source`, `effect` (allow, ask, deny), `reason`, `parts` (`what`, "
     "`effect`, `reason`, `rule`, `source`), `sandbox`, `network`, `protection`, `trust`, `diagnostics`.",
     "permissions list": "`mode`, `mode_source`, `modes`, `trust`, `rules` (`effect`, `rule`, `scope`, `source`, `examples`), "

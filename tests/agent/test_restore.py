@@ -177,6 +177,21 @@ def test_a_file_that_is_changed_in_the_last_moment_is_left_and_told(shop: Shop) 
     assert not shop.turns()[0].undone
 
 
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_what_somebody_puts_where_something_was_deleted_is_left_too(shop: Shop, kind: str) -> None:
+    """While the person reads what is to be done, say."""
+    place = shop.root / "a"
+    place.symlink_to("somewhere") if kind == "link" else place.write_bytes(b"old")
+    shop.say()
+    shop.command("rm a")
+    steps = shop.plan()
+    place.write_bytes(b"mine")
+    restored = shop.restorer().undo(1, steps)
+    assert [path for path, _ in restored.failed] == [str(place)]
+    assert not place.is_symlink()
+    assert place.read_bytes() == b"mine"
+
+
 def test_a_folder_that_is_exchanged_for_a_link_in_the_last_moment_leads_nowhere(shop: Shop) -> None:
     (shop.root / "d").mkdir()
     (shop.root / "d" / "f").write_bytes(b"0")

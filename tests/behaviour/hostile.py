@@ -18,9 +18,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from conftest import World
+from kitbag.agent.run import Run
 from kitbag.events import Event, RunEnded
 from kitbag.messages import Message, Text
-from kitbag.permissions.approvals import Answer, Question
+from kitbag.permissions.approvals import Answer, Approver, Question
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.options import Options
 from kitbag.runtime.worker_process import at_work
@@ -83,37 +84,44 @@ class Victim:
         lines = [f"{effect} = {json.dumps(list(of))}" for effect, of in (("allow", rules), ("ask", ask), ("deny", deny))]
         self.world.write("~/.kitbag/settings.toml", "\n".join([more, "[permissions]", *lines, ""]))
 
-    def attack(
-        self, *calls: Call, mode: str = "", agent: Sequence[Sequence[Call]] = (), turns: bool = False, **more: Any
-    ) -> list[Told]:
-        """All in one reply, or each in a turn of its own; `agent` are the replies of one that it starts."""
-        replies = [[call] for call in calls] if turns else [calls]
-        return self.replies(replies, agent=agent, mode=mode, **more)
+    def attack(self, *calls: Call, turns: bool = False, **more: Any) -> list[Told]:
+        """All in one reply, or each in a turn of its own."""
+        return self.replies([[call] for call in calls] if turns else [calls], **more)
 
     def replies(
         self,
         replies: Sequence[Sequence[Call]],
         *,
-        agent: Sequence[Sequence[Call]] = (),
-        request: str = "Do your worst.",
-        approver: Recorder | None = None,
-        person: PersonAsker | None = None,
-        then: Callable[[Any, Event], None] | None = None,
-        **options: Any,
+        agent: Sequence[Sequence[Call] | Step] = (),
+        **more: Any,
     ) -> list[Told]:
-        """What came of each call, in their order."""
-        self.model = Scripted(Replies(_steps(replies, "c"), _steps(agent, "a")))
-        asyncio.run(self._drive(request, approver, person, then, options))
+        """What came of each call, in their order. `agent` are the replies of one that it starts."""
+        self.steps(_steps(replies, "c"), agent=_steps(agent, "a"), **more)
         given = {f"c{turn}.{at}": call for turn, reply in enumerate(replies) for at, call in enumerate(reply)}
         found = results_in(self.messages)
         return [Told(given[key], *found[key]) for key in given if key in found]
 
+    def steps(
+        self,
+        steps: Sequence[Step],
+        *,
+        agent: Sequence[Step] = (),
+        request: str = "Do your worst.",
+        approver: Approver | None = None,
+        person: PersonAsker | None = None,
+        then: Callable[[Run, Event], None] | None = None,
+        **options: Any,
+    ) -> None:
+        """`then` is given each event, and may cancel the run; `options` are those of a run."""
+        self.model = Scripted(Replies(steps, agent))
+        asyncio.run(self._drive(request, approver, person, then, options))
+
     async def _drive(
         self,
         request: str,
-        approver: Recorder | None,
+        approver: Approver | None,
         person: PersonAsker | None,
-        then: Callable[[Any, Event], None] | None,
+        then: Callable[[Run, Event], None] | None,
         more: dict[str, Any],
     ) -> None:
         options = Options(directory=str(self.root), **more)
@@ -150,12 +158,13 @@ class Replies(Script):
         return next(self._agent if AN_AGENT in seen.system else self._own, Step(text="Done.")), None
 
 
-def _steps(replies: Sequence[Sequence[Call]], prefix: str) -> list[Step]:
-    steps = [
-        Step(calls=tuple((f"{prefix}{turn}.{at}", name, _text(given)) for at, (name, given) in enumerate(reply)))
+def _steps(replies: Sequence[Sequence[Call] | Step], prefix: str) -> list[Step]:
+    return [
+        reply
+        if isinstance(reply, Step)
+        else Step(calls=tuple((f"{prefix}{turn}.{at}", name, _text(given)) for at, (name, given) in enumerate(reply)))
         for turn, reply in enumerate(replies)
     ]
-    return steps
 
 
 def _text(arguments: Mapping[str, Any] | str) -> str:

@@ -10,7 +10,7 @@ import needs
 from behaviour.acting import MODES
 from behaviour.hostile import Call, Recorder, Victim, bash, edit, everything, read, task, untouched, write
 from kitbag.permissions.approvals import Question
-from kitbag.permissions.question_view import describe_question
+from kitbag.permissions.question_view import shown
 
 HIDING = [
     "\t" * 2_000 + "payload",
@@ -23,10 +23,6 @@ HIDING = [
     "x" * 5_000,
     "$(touch made) `touch made` ${x@P} \\",
 ]
-
-
-def shown_in(question: Question) -> str:
-    return "\n".join(describe_question(question).lines)
 
 
 def test_D22_what_is_asked_is_what_runs_byte_for_byte(victim: Victim) -> None:
@@ -45,6 +41,9 @@ def test_D22_what_is_asked_is_what_runs_byte_for_byte(victim: Victim) -> None:
         assert not out.exists() or out.read_bytes() == text.encode()
     assert not (victim.root / "made").exists()
     assert sum(not one.is_error for one in told) >= len(told) - 2
+    seen = "".join(line for question in person.questions for line in shown(question, None))
+    assert not {char for char in "\u200b\u2060\ufeff\u202e\u2066\x1b\x07\x9b\r\t\U000e0041"} & set(seen)
+    assert "payload" in seen
 
 
 def quoted(text: str) -> str:

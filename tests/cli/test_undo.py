@@ -170,6 +170,20 @@ def test_a_command_that_was_cut_off_with_its_session_is_found(world: World) -> N
     assert target.read_text() == "old"
 
 
+def test_a_command_of_an_agent_that_was_cut_off_with_it_is_found_too(world: World) -> None:
+    target = world.write("f", "old")
+    shop = Shop(world)
+    shop.say("Let an agent do it.")
+    wish = Wish("helper", "Do it.", directory=str(world.workspace))
+    creating = Board(shop.journal).create("a1", "agent", wish, root="shop", parent="", depth=1, background=False)
+    shop.run(creating)
+    shop.close()
+    until_killed(world, 'shop.say(); shop.command("rm f", meanwhile=die)', "a1")
+    done = world.run("undo", "--session", "shop", "--yes", cwd=world.outside)
+    assert done.returncode == 0, done.stderr
+    assert target.read_text() == "old"
+
+
 def test_at_a_terminal_it_asks(shop: Shop) -> None:
     two_turns(shop)
     assert answered(shop.world, "n") == 1

@@ -7,13 +7,19 @@ from typing import Any
 import pytest
 
 from conftest import World
+from kitbag.agent.session import resume
+from kitbag.errors import InvalidError, NotFoundError
 from kitbag.messages import Text
 from kitbag.runtime.agent import Agent
+from kitbag.runtime.delegation import Delegated
 from kitbag.runtime.options import Options
+from kitbag.runtime.task_reports import report_of
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
+from kitbag.tasks.model import End, Wish
 from kitbag.testing import ModelServer, Rule, Script, Scripted, Step
+from kitbag.tools.delegation import Errand
 from runtime.test_agent import HANG, House
 
 AN_AGENT = "## Your Task"
@@ -295,9 +301,6 @@ def test_the_offline_model_and_agents_agree_on_how_one_is_told_to_begin() -> Non
 
 
 def test_a_packed_task_is_the_agent_s_context_and_its_answer_is_held_against_what_was_required(world: World) -> None:
-    from kitbag.runtime.delegation import Delegated
-    from kitbag.tools.delegation import Errand
-
     world.write(".kitbag/tasks/T1.yaml", "id: T1\ntitle: Count things\ndescription: Count all things.\n")
 
     async def work() -> Any:
@@ -349,3 +352,116 @@ def test_the_model_is_the_call_s_else_the_agent_s_own_else_that_of_whoever_start
     assert "sonnet" in model_of("As parent.")
     assert "haiku" in model_of("As own.")
     assert "opus" in model_of("As called.")
+
+
+class TestResuming:
+    """One that goes on may do so in the other way, and never elsewhere or deeper than agents may be."""
+
+    @staticmethod
+    def use(world: World, work: Any) -> Any:
+        path = world.write("script.json", json.dumps({"rules": [
+            {"system": AN_AGENT, "replies": [{"text": "First."}, {"text": "Second."}]},
+        ]}))  # fmt: skip
+
+        async def opened() -> Any:
+            options = Options(directory=str(world.workspace), model=f"scripted:{path}")
+            async with asyncio.timeout(HANG), Agent(options=options) as agent:
+                return await work(agent, Delegated(agent.inherited, agent.session.id))
+
+        return asyncio.run(opened())
+
+    def test_what_ran_in_front_goes_on_in_the_background(self, world: World) -> None:
+        async def work(_: Agent, delegated: Delegated) -> Any:
+            done = await delegated.start(Errand("Explore", "Find."), lambda _: None)
+            more = Errand("Explore", "More.", background=True, resume=done.id)
+            assert not (await delegated.start(more, lambda _: None)).is_finished
+            report = await delegated.report(done.id, HANG)
+            return report.status, report.text, await delegated.news()
+
+        status, text, news = self.use(world, work)
+        assert (status, text) == ("completed", "Second.")
+        assert "Second." in news
+
+    def test_what_ran_in_the_background_and_goes_on_in_front_is_not_told_twice(self, world: World) -> None:
+        async def work(_: Agent, delegated: Delegated) -> Any:
+            begun = await delegated.start(Errand("Explore", "Find.", background=True), lambda _: None)
+            await delegated.report(begun.id, HANG)
+            first = await delegated.news()
+            report = await delegated.start(Errand("Explore", "More.", resume=begun.id), lambda _: None)
+            return first, report.text, await delegated.news()
+
+        first, text, later = self.use(world, work)
+        assert "First." in first
+        assert (text, later) == ("Second.", "")
+
+    def test_an_agent_resumes_only_what_is_below_it(self, world: World) -> None:
+        async def work(agent: Agent, delegated: Delegated) -> None:
+            done = await delegated.start(Errand("Explore", "Find."), lambda _: None)
+            beside = Delegated(agent.inherited, agent.session.id, done.id, 1, delegated.shared)
+            await beside.start(Errand("Explore", "More.", resume=done.id), lambda _: None)
+
+        with pytest.raises(InvalidError, match="do it yourself|began you"):
+            self.use(world, work)
+
+    def test_the_work_of_another_directory_is_neither_seen_nor_resumed(self, world: World) -> None:
+        elsewhere = world.workspace.parent / "elsewhere"
+        elsewhere.mkdir()
+
+        async def work(agent: Agent, delegated: Delegated) -> None:
+            there = Options(directory=str(elsewhere), model=agent.options.model)
+            async with Agent(options=there, journal=agent.journal) as other:
+                # As a person begins it, without a session.
+                done = await Delegated(other.inherited, "").start(Errand("Explore", "Find."), lambda _: None)
+            person = Delegated(agent.inherited, "")
+            with pytest.raises(InvalidError, match="works in"):
+                await person.start(Errand("Explore", "More.", resume=done.id), lambda _: None)
+            own = await person.start(Errand("Explore", "Find."), lambda _: None)
+            its_agent = Delegated(agent.inherited, "", own.id, 1, delegated.shared)
+            assert (await its_agent.report(own.id, 0)).status == "completed"
+            with pytest.raises(NotFoundError):
+                await its_agent.report(done.id, 0)
+
+        self.use(world, work)
+
+    def test_of_another_session_it_goes_on_only_in_front_since_that_one_is_told_of_its_end(self, world: World) -> None:
+        async def work(agent: Agent, delegated: Delegated) -> str:
+            done = await delegated.start(Errand("Explore", "Find."), lambda _: None)
+            later = Delegated(agent.inherited, "another")
+            with pytest.raises(InvalidError, match="another session"):
+                await later.start(Errand("Explore", "More.", background=True, resume=done.id), lambda _: None)
+            return (await later.start(Errand("Explore", "More.", resume=done.id), lambda _: None)).text
+
+        assert self.use(world, work) == "Second."
+
+
+def test_what_a_task_spent_counts_also_where_whoever_wrote_its_end_did_not_know_it(world: World) -> None:
+    house = House(world)
+    house.ask("Ask.", steps=script([Step(calls=(task(),)), "Done."], ["Found."]))
+    tasks = board(world)
+    [done] = tasks.all()
+    buried = done._replace(status="interrupted", end=End("interrupted", error="its process ended"))
+    known, report = report_of(tasks, done), report_of(tasks, buried)
+    assert known.tokens > 0
+    assert (report.tokens, report.turns, report.text) == (known.tokens, known.turns, "Found.")
+    assert report.error == "its process ended"
+
+
+def test_news_that_was_taken_is_told_although_the_person_cancels_in_that_moment(world: World) -> None:
+    async def work() -> list[str]:
+        options = Options(directory=str(world.workspace))
+        async with asyncio.timeout(HANG), Agent(options=options, provider=Scripted(script(["?"], ["?"]))) as agent:
+            tasks = Board(agent.journal)
+            begun = await tasks.create(
+                "t1", "agent", Wish("Explore", "Find."), root=agent.session.id, parent="", depth=1, background=True
+            )
+            await tasks.claim(begun)
+            await tasks.end("t1", 1, End("completed", "Found it."))
+            agent.delegation = Delegated(agent.inherited, agent.session.id)
+            hearing = asyncio.create_task(agent._take("", (), lambda _: None, None))  # pyright: ignore
+            while not tasks.find("t1").notified:
+                await asyncio.sleep(0)
+            hearing.cancel()
+            await asyncio.wait([hearing])
+            return [message.text for message in resume(agent.journal, agent.session.id).messages()]
+
+    assert any("Found it." in text for text in asyncio.run(work()))

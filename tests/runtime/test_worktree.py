@@ -2,11 +2,14 @@
 
 import json
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from conftest import World
+from kitbag.errors import InvalidError
+from kitbag.runtime.worktree import Worktree, keep_changes, make_worktree
 from kitbag.testing import Step
 from runtime.test_agent import House
 from runtime.test_delegation import at_home, board, results, script, task
@@ -87,3 +90,76 @@ def test_outside_of_a_repository_it_is_told(world: World) -> None:
         "---\nname: worker\ndescription: Works.\ntools: Read, Write\nisolation: worktree\n---\nWork.\n",
     )
     assert "no git repository" in results(ask(world))
+
+
+class TestHostile:
+    """Git runs with all of the user's rights, and a repository may say what it is to run."""
+
+    @staticmethod
+    def evil(canary: Path, name: str = "evil") -> str:
+        return f'[filter "{name}"]\n\tclean = "touch {canary}; cat"\n\tsmudge = "touch {canary}; cat"\n'
+
+    @staticmethod
+    def worktree(world: World) -> Worktree:
+        made = make_worktree(str(world.workspace), str(world.home / ".kitbag"), "t1")
+        Path(made.path, "b.txt").write_text("two\n")
+        return made
+
+    @pytest.mark.parametrize("where", ["include", "worktree"])
+    def test_filters_do_not_run_wherever_the_configuration_has_them(self, repository: World, where: str) -> None:
+        folder = repository.workspace / ".git"
+        (folder / "info/attributes").write_text("* filter=evil\n")
+        (folder / ("more" if where == "include" else "config.worktree")).write_text(self.evil(repository.canary))
+        more = "[include]\n\tpath = more\n" if where == "include" else "[extensions]\n\tworktreeConfig = true\n"
+        (folder / "config").write_text((folder / "config").read_text() + more)
+        assert keep_changes(self.worktree(repository), "Work.") == "kitbag/t1"
+        assert not repository.canary.exists()
+
+    def test_a_filter_that_can_t_be_taken_back_by_its_name_is_refused(self, repository: World) -> None:
+        folder = repository.workspace / ".git"
+        (folder / "info/attributes").write_text("* filter=x=y\n")
+        (folder / "config").write_text((folder / "config").read_text() + self.evil(repository.canary, "x=y"))
+        with pytest.raises(InvalidError, match="= in its name"):
+            self.worktree(repository)
+        assert not repository.canary.exists()
+
+    def test_nothing_is_fetched_that_is_missing(self, repository: World) -> None:
+        folder = repository.workspace / ".git"
+        blob = git(repository, "rev-parse", "HEAD:a.txt").strip()
+        (folder / "objects" / blob[:2] / blob[2:]).unlink()
+        (folder / "config").write_text(
+            "[core]\n\trepositoryformatversion = 1\n\tbare = false\n"
+            f'\tsshCommand = "touch {repository.canary};"\n[extensions]\n\tpartialClone = origin\n'
+            '[remote "origin"]\n\turl = ssh://h/x\n\tpromisor = true\n[protocol "ssh"]\n\tallow = always\n'
+        )
+        with pytest.raises(InvalidError):
+            self.worktree(repository)
+        assert not repository.canary.exists()
+
+    def test_a_repository_that_the_agent_made_is_left_alone_and_stays(self, repository: World) -> None:
+        made = self.worktree(repository)
+        inner = Path(made.path, "inner")
+        inner.mkdir()
+        words = ["git", "-c", "user.name=a", "-c", "user.email=a@b"]
+        for more in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "x"]):
+            subprocess.run([*words, *more], cwd=inner, check=True)
+        (inner / "f.txt").write_text("1\n")
+        subprocess.run([*words, "add", "."], cwd=inner, check=True)
+        (inner / "f.txt").write_text("2\n")
+        (inner / ".git/info/attributes").write_text("* filter=evil\n")
+        (inner / ".git/config").write_text((inner / ".git/config").read_text() + self.evil(repository.canary))
+        assert keep_changes(made, "Work.") == "kitbag/t1"
+        assert git(repository, "show", "kitbag/t1:b.txt") == "two\n"
+        assert (inner / "f.txt").read_text() == "2\n"
+        assert not repository.canary.exists()
+
+    def test_another_repository_in_the_place_of_ours_is_not_used(self, repository: World) -> None:
+        made = self.worktree(repository)
+        subprocess.run(["git", "init", "-q", "other"], cwd=made.path, check=True)
+        other = Path(made.path, "other/.git")
+        (other / "config").write_text((other / "config").read_text() + self.evil(repository.canary))
+        (other / "info/attributes").write_text("* filter=evil\n")
+        Path(made.path, ".git").write_text(f"gitdir: {other}\n")
+        with pytest.raises(InvalidError, match="does not lead to"):
+            keep_changes(made, "Work.")
+        assert not repository.canary.exists()

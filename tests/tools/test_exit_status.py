@@ -30,7 +30,8 @@ def test_one_is_an_answer_of_the_last_command(command: str) -> None:
 @pytest.mark.parametrize(
     "command",
     ["make && grep x y", "make | tee log && grep x y", "cd a && make && grep x y", "grep x y && make", "grep x y; make", "{ grep x; }", "(grep x)",
-     "grep x y | head", "sudo grep x", "xargs grep x", "$cmd x", "trap 'exit 1' EXIT; grep x y", "grep 'x", "x" * 20_000, "", "# grep"],
+     "grep x y | head", "sudo grep x", "xargs grep x", "$cmd x", "trap 'exit 1' EXIT; grep x y", "grep 'x", "x" * 20_000, "", "# grep",
+     "exit 1; grep x y", "exec false; grep x y", "eval 'exit 1'; grep x y", "source x; grep x y", ". ./x; grep x y"],
 )  # fmt: skip
 def test_what_may_come_from_elsewhere_is_no_answer(command: str) -> None:
     assert not answer_of(command, 1)

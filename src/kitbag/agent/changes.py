@@ -44,6 +44,7 @@ class SessionChanges:
         started, the one that a person talks to."""
         self.tell = tell
         self._session = session
+        self._record_in = record_in
         self._stream = PREFIX + (record_in or session.id)
         self._kept = KeptFiles(workspace.kitbag_home)
         self._looks = Looks(workspace, session.id, self._kept, limits)
@@ -111,8 +112,7 @@ class SessionChanges:
 
     async def _record(self, call_id: str, changes: Iterable[Change], interrupted: bool = False) -> None:
         call = self._session.called.get(call_id)
-        # The ids of calls differ within a session, and may be the same in another.
-        known_as = call_id if self._stream == self._session.stream else f"{self._session.id}/{call_id}"
+        known_as = _known_as(call_id, self._session.id, self._record_in)
         made = Body(tuple(changes), known_as, call.name if call is not None else "", interrupted=interrupted)
         journal = self._session.journal
         body = await asyncio.to_thread(to_body, made, journal, self._kept)
@@ -212,19 +212,27 @@ class Looks:
         self._files.prune()
 
 
-def recover_command(journal: Journal, session_id: str, workspace: Workspace, kept: KeptFiles) -> bool:
-    """Writes down what a command changed whose session was killed, if there is one. Raises StoreError and OSError."""
+def recover_command(
+    journal: Journal, session_id: str, workspace: Workspace, kept: KeptFiles, *, record_in: str = ""
+) -> bool:
+    """Writes down what a command changed whose session was killed, if there is one. `record_in` as SessionChanges has
+    it. Raises StoreError and OSError."""
     looks = Looks(workspace, session_id, kept)
     found = looks.recover()
     if found is None:
         return False
     try:
         call, changes = found
-        made = Body(tuple(changes), call, "Bash", interrupted=True)
-        journal.append(PREFIX + session_id, CHANGE, to_body(made, journal, kept))
+        made = Body(tuple(changes), _known_as(call, session_id, record_in), "Bash", interrupted=True)
+        journal.append(PREFIX + (record_in or session_id), CHANGE, to_body(made, journal, kept))
     finally:
         looks.recovered()
     return bool(changes)
+
+
+def _known_as(call_id: str, session_id: str, record_in: str) -> str:
+    """The ids of calls differ within a session, and may be the same in another."""
+    return call_id if record_in in ("", session_id) else f"{session_id}/{call_id}"
 
 
 def _change_of(kept: KeptFiles, path: str, before: bytes | None, after: bytes | None) -> list[Change]:

@@ -30,7 +30,7 @@ LONGEST_RESULT: Final = 60_000
 """Characters of text that a result may bring; a tool that knows better cuts before."""
 _LONGEST_PROBLEM: Final = 600
 """Of what is wrong with arguments, which may quote them."""
-SIDE_BY_SIDE: Final = 8
+SIDE_BY_SIDE: Final = 20
 CANCELLED: Final = "Cancelled by the user while it ran. It may have taken effect, wholly or in part."
 NOT_BEGUN: Final = "The user cancelled before this was done; nothing was changed by it."
 

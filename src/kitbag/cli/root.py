@@ -22,6 +22,7 @@ _COMMANDS = {
     "worker": ("kitbag.cli.worker", "Host background work; one is started by itself where it is needed."),
     "mcp": ("kitbag.cli.mcp", "Serve skills and agents to MCP clients, over stdio or HTTP."),
     "context": ("kitbag.cli.context", "What a session's model is shown, piece by piece, and what it costs."),
+    "servers": ("kitbag.cli.servers", "List and try the MCP servers whose tools agents can use."),
     "permissions": ("kitbag.cli.permissions", "List the rules, explain a decision, try a command in the sandbox."),
     "trust": ("kitbag.cli.trust", "See what a workspace would run, and trust it."),
     "audit": (
@@ -59,6 +60,19 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         found = _COMMANDS.get(cmd_name)
         return importlib.import_module(found[0]).command if found else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name in _COMMANDS or name.startswith("-"):
+            return super().resolve_command(ctx, args)
+        if " " in name:
+            raise click.UsageError("a request stands behind -p: kitbag -p 'REQUEST'", ctx)
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, _COMMANDS, 1)
+        raise click.UsageError(f"No such command {name!r}." + (f" Is `{near[0]}` meant?" if near else ""), ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -106,11 +120,18 @@ def _run_options(function: F) -> F:
 
 def _refuse_before_command(context: click.Context) -> None:
     """What is said of a request would be lost on a command."""
+    if option := _given(context):
+        problem = f"{option} is for requests, not for `{context.invoked_subcommand}`"
+        raise click.UsageError(f"{problem}; write it behind the command if that knows it", context)
+
+
+def _given(context: click.Context) -> str:
+    """The first option on the command line; empty: none is."""
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
         if source is not None and source.name == "COMMANDLINE":
-            problem = f"{parameter.opts[-1]} is for requests, not for `{context.invoked_subcommand}`"
-            raise click.UsageError(f"{problem}; write it behind the command if that knows it", context)
+            return parameter.opts[-1]
+    return ""
 
 
 @click.group(
@@ -128,6 +149,8 @@ def cli(context: click.Context, **options: Any) -> None:
         _refuse_before_command(context)
         return
     if options["prompt"] is None:
+        if option := _given(context):
+            raise click.UsageError(f"{option} needs a request: write it behind -p", context)
         click.echo(context.get_help())
         return
     from kitbag.cli.ask import ask

@@ -63,7 +63,8 @@ class _Asking:
         """None: back to the question."""
         from kitbag.permissions.rules import parse_rule
 
-        text = self._dialog.line("rule to add to your settings: ", suggestion).strip()
+        like = "" if suggestion else ", such as `Bash(make test:*)`; Enter alone goes back"
+        text = self._dialog.line(f"rule to add to your settings{like}: ", suggestion).strip()
         if not text:
             return None
         try:

@@ -170,7 +170,8 @@ class Dialog:
 
 def _wrapped(line: str, width: int) -> list[str]:
     """Ours to do: where a terminal wraps, the rest of an action's line would start like a line of ours."""
-    mark = _CONTINUED if line.startswith(GUTTER) else "    "
+    is_ours = not line.startswith(GUTTER)
+    mark = "    " if is_ours else _CONTINUED
     lines: list[str] = []
     start, begins = 0, ""
     while len(line) - start > (width - len(begins)) // 2:  # else it fits, however wide its characters are
@@ -179,6 +180,8 @@ def _wrapped(line: str, width: int) -> list[str]:
             end -= 1
         if end == len(line):
             break
+        if is_ours:  # between words, where there are some
+            end = line.rfind(" ", start + (end - start) // 2, end) + 1 or end
         lines.append(begins + line[start:end])
         start, begins = end, mark
     return [*lines, begins + line[start:]]

@@ -108,9 +108,21 @@ class _Undoing:
         # As the session had it, wherever we are: of the settings, only the person's own have a say.
         there = find_places(self._directory())
         self.workspace = workspace_of(there, load_settings(places.kitbag_home, ()))[0]
-        if recover_command(journal, self.session_id, self.workspace, self.kept):
+        recovered = [
+            recover_command(journal, one, self.workspace, self.kept, record_in=self.session_id)
+            for one in self._sessions()
+        ]
+        if any(recovered):
             output.remark("a command was cut off with its session; what has changed since is counted as its")
         self.turns: list[Turn] = read_turns(journal, self.session_id, self.kept)
+
+    def _sessions(self) -> list[str]:
+        """Its own, and those of the agents that it started, whose changes are its."""
+        from kitbag.runtime.task_reports import sessions_of
+        from kitbag.tasks.board import Board
+
+        agents = [task for task in Board(self.journal).of(self.session_id) if task.kind == "agent"]
+        return [self.session_id, *(one for task in agents for one in sessions_of(task))]
 
     def _directory(self) -> str:
         from kitbag.agent.session import PREFIX

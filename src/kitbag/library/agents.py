@@ -62,7 +62,7 @@ class Agent(NamedTuple):
     model_invocable: bool = True
     user_invocable: bool = True
     mcp_servers: tuple[str, ...] = ()
-    """Names only; they are not started."""
+    """Names only: of servers that are configured elsewhere."""
     has_hooks: bool = False
     """They are not run."""
     file_extensions: tuple[str, ...] = ()
@@ -344,8 +344,9 @@ def _mcp_servers(document: Document, root: Root) -> tuple[str, ...]:
         document.note("info", "plugin-servers-ignored", key, what, "configure the servers in your settings")
         return ()
     found = tuple(dict.fromkeys(document.visible(name.strip(), key) for name in names))
-    what = f"MCP servers of an agent are not started: {', '.join(found)}"
-    document.note("info", "servers-not-started", key, what, "configure the servers in your settings")
+    if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(item, dict) for item in value)):
+        what = f"servers that an agent's file describes are not started, only named: {', '.join(found)}"
+        document.note("info", "servers-not-started", key, what, "configure the servers in your settings")
     return found
 
 

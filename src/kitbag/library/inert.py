@@ -33,6 +33,8 @@ _RUNS = {
     "apiKeyHelper": ("the key helper command is not run", "set keys in your own environment"),
     "env": ("environment variables from it are not used", "set them in your own environment"),
 }
+_SERVERS = frozenset(("mcpServers", "servers", "mcp"))
+_STARTED = ("MCP servers are started only where the workspace is trusted", "`kitbag servers list` shows them")
 _LIMIT = 1 << 20
 
 
@@ -65,6 +67,8 @@ def _read(path: str) -> list[Diagnostic]:
     found: list[Diagnostic] = []
     for key, (what, fix) in _RUNS.items():
         value = fields.get(key)
+        if key in _SERVERS and os.path.basename(path) == ".mcp.json":
+            what, fix = _STARTED
         if value:
             names = _names(list(cast("dict[str, Any]", value))) if isinstance(value, dict) else ""
             line = next((at for at, row in enumerate(text.split("\n"), 1) if f'"{key}"' in row), 0)

@@ -168,6 +168,9 @@ class Delegated:
             raise InvalidError(f"task {task.id} is a command, which can't be resumed", "run it again")
         if task.directory != wish.directory:
             raise InvalidError(f"task {task.id} works in {task.directory}", "resume it from there, or start another")
+        if background and self._root and task.root != self._root:
+            problem = f"task {task.id} belongs to another session, which would be told of its end"
+            raise InvalidError(problem, "resume it in the foreground, or start another")
         if task.depth <= self._depth:
             raise InvalidError(f"task {task.id} was begun by those that began you, or beside you", "do it yourself")
         if task.agent.lower() != wish.agent.lower():
@@ -329,7 +332,7 @@ def _tools_of(definition: AgentFile) -> str:
     access = definition.tools
     limited = {rule.partition("(")[0] for rule in access.specifiers}
     only = sorted((*(name for name in access.names if name not in limited), *access.specifiers))
+    has = ", ".join(only)
     if access.mode != "allow":
-        only = [f"all that your rules leave{f', of some only {", ".join(only)}' if only else ''}"]
-    without = f"; not {', '.join(sorted(access.denied))}" if access.denied else ""
-    return ", ".join(only) + without
+        has = f"all that your rules leave{', of some only ' if has else ''}{has}"
+    return f"{has}; not {', '.join(sorted(access.denied))}" if access.denied else has

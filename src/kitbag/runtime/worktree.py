@@ -93,7 +93,9 @@ def _must_be_ours(worktree: Worktree) -> None:
         text = file.read(10_000)
     leads_to = os.path.realpath(text.removeprefix("gitdir: ").rstrip("\n"))
     if os.path.dirname(leads_to) != os.path.join(os.path.realpath(common), "worktrees"):
-        raise InvalidError(f"{link} does not lead to {worktree.repository} any more", "look at what the agent did there")
+        raise InvalidError(
+            f"{link} does not lead to {worktree.repository} any more", "look at what the agent did there"
+        )
 
 
 def _repositories_in(folder: str) -> Iterator[str]:

@@ -18,7 +18,16 @@ LONGEST_ANSWER: Final = 40_000
 LONGEST_WAIT: Final = 600_000
 _TAG: Final = "agent-answer"
 _COMMAND_TAG: Final = "command-output"
-_TAGS: Final = (_TAG, _COMMAND_TAG, "task-notification", "system-reminder", "skill-invocation")
+_TAGS: Final = (
+    _TAG,
+    _COMMAND_TAG,
+    "task-notification",
+    "system-reminder",
+    "skill-invocation",
+    "suggested-skills",
+    "library-changes",
+    "conversation-summary",
+)
 _OF_OURS: Final = re.compile(rf"<(\s*/?\s*(?:{'|'.join(_TAGS)}))", re.IGNORECASE)
 """What begins or ends a part of the conversation, also where it is written a little differently."""
 

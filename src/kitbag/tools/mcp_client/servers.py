@@ -130,6 +130,16 @@ class Servers:
         known.opening = asyncio.create_task(opening())
         return known.opening
 
+    async def ask(self, label: str) -> Listing:
+        """What this one offers, by its own word. Raises ServerError."""
+        known = self._known[label]
+        known.connection = known.connection or self._connection(known)
+        if not await self._has_sdk():
+            raise ServerError("connect", "the `mcp` package is missing", "pip install 'kitbag[mcp]'")
+        await known.connection.open()
+        assert known.listing is not None
+        return known.listing
+
     async def close(self) -> None:
         """Ends all of them. May be called twice."""
         opening = [known.opening for known in self._known.values() if known.opening is not None]
