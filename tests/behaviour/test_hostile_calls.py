@@ -2,7 +2,7 @@
 a cancellation in the middle of each."""
 
 import asyncio
-import contextlib
+import itertools
 import json
 import os
 import threading
@@ -13,10 +13,11 @@ from typing import Any, NamedTuple, cast
 import pytest
 
 import needs
-from behaviour.hostile import Call, Recorder, Victim, bash, edit, everything, processes_with, read, task, untouched, write
+from behaviour.hostile import Call, Victim, bash, edit, processes_with, read, task, untouched, write
 from kitbag.agent.loop import Limits
-from kitbag.events import Event, Notice, ToolStarted
-from kitbag.permissions.approvals import Answer, Question
+from kitbag.agent.run import Run
+from kitbag.events import Event, Notice, ToolStarted, TurnEnded
+from kitbag.permissions.approvals import Question
 from kitbag.runtime.tools import every_tool
 from kitbag.testing import Step
 from kitbag.tools.base import PersonQuestion, Tool
@@ -99,24 +100,17 @@ def test_every_tool_there_is_is_tried() -> None:
 def test_D58_whatever_stands_in_a_call_it_has_one_result_and_nothing_wrong_runs(victim: Victim, name: str) -> None:
     victim.world.skill("~/.kitbag/skills", "ways")
     made = list(dict.fromkeys(cases(TOOLS[name])))
-    told = []
     with untouched(victim.world, victim.root):
         for start in range(0, len(made), 60):
-            calls = [(name, case.arguments) for case in made[start : start + 60]]
-            told += victim.attack(*calls, mode="default", person=Answering())
-    assert len(told) == len(made)
-    for case, one in zip(made, told, strict=True):
-        assert one.is_error or not case.wrong, case.arguments[:200]
-        assert "inside Kitbag" not in one.text, (case.arguments[:200], one.text)
-        assert len(one.text) < 10_000, case.arguments[:200]
-    assert not any(call[0] == name and case.wrong for case, call in ran(victim, made))
-
-
-def ran(victim: Victim, made: Sequence[Case]) -> list[tuple[Case, Call]]:
-    """Calls that began although their arguments were wrong: each would have left its trace in the journal."""
-    assert victim.agent is not None
-    began = victim.agent.session.began
-    return [(case, ("", "")) for at, case in enumerate(made) if f"c0.{at}" in began and case.wrong]
+            some = made[start : start + 60]
+            told = victim.attack(*((name, case.arguments) for case in some), mode="default", person=Answering())
+            assert len(told) == len(some)
+            assert victim.agent is not None
+            begun = victim.agent.session.began
+            for at, (case, one) in enumerate(zip(some, told, strict=True)):
+                assert not case.wrong or (one.is_error and f"c0.{at}" not in begun), case.arguments[:200]
+                assert "inside Kitbag" not in one.text, (case.arguments[:200], one.text)
+                assert len(one.text) < 10_000, case.arguments[:200]
 
 
 @pytest.mark.parametrize("bad", ["{", '{"file_path": 3}', '{"file_path": "../outside/tripwire"}', "[" * 2_000])
@@ -156,7 +150,6 @@ class Silent:
 
     async def ask(self, question: Question | tuple[PersonQuestion, ...]) -> Any:
         await asyncio.Event().wait()
-        return Answer("deny")
 
 
 @pytest.fixture
@@ -193,42 +186,39 @@ def busy(victim: Victim, quiet: Server) -> dict[str, Call]:
 
 def test_D60_every_tool_can_be_cancelled_in_its_middle(victim: Victim, busy: dict[str, Call]) -> None:
     needs.bubblewrap()
-    lines = (victim.root / "lines").read_bytes()
-    for name, call in busy.items():
-        for delay in (0.0, 0.2):
-            (victim.root / "made").unlink(missing_ok=True)
-            mode = "autonomous" if name in ("Write", "Edit", "Bash", "Task") else "default"
-            approver = cast("Recorder", Silent()) if name == "asking" else None
-            seconds = cancelled(victim, call, delay, mode=mode, approver=approver, person=Silent())
-            assert seconds < 2, name
-            assert processes_with(f"sleep\0{LONG}") == [], name
-            assert not [thread for thread in threading.enumerate() if thread.name == "kitbag-command"], name
-            assert victim.ended is not None
-            assert victim.ended.status in ("cancelled", "completed" if delay else ""), name
-            assert (victim.root / "lines").read_bytes() == lines
-            made = victim.root / "made"
-            assert not made.exists() or made.stat().st_size == 4_000_000, "half a file was written"
-            assert [path.name for path in victim.root.iterdir() if path.suffix == ".tmp"] == []
+    lines, made = (victim.root / "lines").read_bytes(), victim.root / "made"
+    for (name, call), delay in itertools.product(busy.items(), (0.0, 0.2)):
+        made.unlink(missing_ok=True)
+        mode = "autonomous" if name in ("Write", "Edit", "Bash", "Task") else "default"
+        approver = Silent() if name == "asking" else None
+        assert cancelled(victim, [call], delay, mode=mode, approver=approver, person=Silent()) < 2, name
+        assert processes_with(f"sleep\0{LONG}") == [], name
+        assert not [thread for thread in threading.enumerate() if thread.name == "kitbag-command"], name
+        assert (victim.root / "lines").read_bytes() == lines
+        assert not made.exists() or made.stat().st_size == 4_000_000, "half a file was written"
+        assert [path.name for path in victim.root.iterdir() if path.suffix == ".tmp"] == []
+        if delay:
             goes_on(victim)
 
 
-def cancelled(victim: Victim, call: Call, delay: float, **options: Any) -> float:
-    """How long it took from the moment of the cancellation to the end."""
+def cancelled(victim: Victim, calls: Sequence[Call], delay: float, **options: Any) -> float:
+    """How long it took from the moment of the cancellation to the end; 0 when it was at its end before."""
     at: list[float] = []
 
-    def cancel(run: Any) -> None:
+    def cancel(run: Run) -> None:
         at.append(time.monotonic())
         run.cancel()
 
-    def then(run: Any, event: Event) -> None:
-        if isinstance(event, ToolStarted):
-            asyncio.get_running_loop().call_later(delay, cancel, run)
+    def then(run: Run, event: Event) -> None:
+        # A person is asked before a call is told to have begun, and a call that waits for its turn begins later.
+        if isinstance(event, ToolStarted | TurnEnded):
+            wait = delay if isinstance(event, ToolStarted) else delay + 0.2 if options.get("approver") else 3_600
+            asyncio.get_running_loop().call_later(wait, cancel, run)
 
-    # The approver is asked before a call is told to have begun.
-    if options.get("approver") is not None:
-        victim.replies([[call]], then=lambda run, _: asyncio.get_running_loop().call_later(0.2 + delay, cancel, run), **options)
-    else:
-        victim.replies([[call]], agent=[Step(text="Slow.", delay=3_600)], then=then, **options)
+    victim.replies([calls], agent=[Step(text="Slow.", delay=3_600)] * len(calls), then=then, **options)
+    ended = victim.ended
+    assert ended is not None
+    assert ended.status == ("cancelled" if at else "completed")
     return time.monotonic() - at[0] if at else 0.0
 
 
@@ -242,44 +232,31 @@ def goes_on(victim: Victim) -> None:
 
 def test_D60_a_hundred_agents_at_once_end_together(victim: Victim) -> None:
     victim.allow("Task")
-    seen: list[float] = []
+    assert cancelled(victim, [task("Explore")] * 100, 0.3) < 2
+    assert len(victim.model.requests) > 1
+    goes_on(victim)
 
-    def then(run: Any, event: Event) -> None:
-        if len(victim.model.requests) >= 5 and not seen:
-            seen.append(time.monotonic())
+
+def test_D60_what_was_cancelled_before_it_began_is_not_done(victim: Victim) -> None:
+    def then(run: Run, event: Event) -> None:
+        if isinstance(event, ToolStarted):
             run.cancel()
 
-    victim.replies([[task("Explore")] * 100], agent=[Step(text="Slow.", delay=3_600)] * 100, then=then)
-    assert time.monotonic() - seen[0] < 2
-    assert victim.ended is not None
-    assert victim.ended.status == "cancelled"
-    goes_on(victim)
+    told = victim.attack(write("first"), write("second"), write("third"), mode="acceptEdits", then=then)
+    assert all(one.is_error and "nothing was changed by it" in one.text for one in told[1:])
+    assert not {"second", "third"} & set(os.listdir(victim.root))
 
 
 def test_D60_a_model_without_end_is_ended_by_its_limits(victim: Victim) -> None:
     victim.world.skill("~/.kitbag/skills", "again", body="Load the skill `again`.")
     endless: list[list[Call]] = [[("Skill", {"skill": "again"}), read("src/a.py")]] * 50
-    victim.replies(endless, limits=Limits(turns=7))
-    assert victim.ended is not None
-    assert (victim.ended.status, victim.ended.turns) == ("max-turns", 7)
+
+    def ended(**options: Any) -> tuple[str, int]:
+        victim.replies(endless, **options)
+        assert victim.ended is not None
+        return victim.ended.status, victim.ended.turns
+
+    assert ended(limits=Limits(turns=7)) == ("max-turns", 7)
     assert victim.agent is not None
-    victim.replies(endless, limits=Limits(turns=7), resume=victim.agent.session.id)
-    assert (victim.ended.status, victim.ended.turns) == ("max-turns", 0)
-    victim.replies(endless, limits=Limits(tokens=30_000))
-    assert victim.ended.status == "max-tokens"
-
-
-def test_D60_what_was_cancelled_before_it_began_is_not_done(victim: Victim) -> None:
-    calls = [write("first"), write("second"), write("third")]
-    before = everything(victim.root / "src")
-
-    def then(run: Any, event: Event) -> None:
-        if isinstance(event, ToolStarted):
-            run.cancel()
-
-    with contextlib.suppress(AssertionError):
-        told = victim.replies([calls], mode="acceptEdits", then=then)
-        assert [one.is_error for one in told[1:]] == [True, True]
-    assert not (victim.root / "second").exists()
-    assert not (victim.root / "third").exists()
-    assert everything(victim.root / "src") == before
+    assert ended(limits=Limits(turns=7), resume=victim.agent.session.id) == ("max-turns", 0)
+    assert ended(limits=Limits(tokens=30_000))[0] == "max-tokens"

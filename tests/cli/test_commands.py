@@ -271,3 +271,22 @@ def test_doctor_reads_bodies_and_what_they_require(world: World) -> None:
     world.skill(".kitbag/skills", "x", body="Fine\u200b print.", requires="nowhere")
     found = {(d["code"], d["line"]) for d in world.json("doctor")["diagnostics"]}
     assert {("hidden-characters", 6), ("unknown-name", 4)} <= found
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("task", "list"), "No such command 'task'. Is `tasks` meant?"),
+        (("zzzzzz",), "No such command 'zzzzzz'."),
+        (("fix the failing test",), "a request stands behind -p: kitbag -p 'REQUEST'"),
+        (("--continue",), "--continue needs a request: write it behind -p"),
+        (("--model", "offline"), "--model needs a request: write it behind -p"),
+    ],
+)
+def test_what_is_no_command_says_what_to_write_instead(words: tuple[str, ...], said: str) -> None:
+    from click.testing import CliRunner
+
+    from kitbag.cli.root import cli
+
+    done = CliRunner().invoke(cli, words)
+    assert (done.exit_code, done.output.rstrip().endswith(f"Error: {said}")) == (2, True), done.output

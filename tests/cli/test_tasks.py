@@ -37,6 +37,22 @@ def test_an_agent_answers_on_the_output_and_is_on_the_board_afterwards(house: Wo
     assert house.run("tasks", "output", task["id"]).stdout == "The answer is 42.\n"
 
 
+def test_a_person_may_give_it_a_script_as_its_model(house: World) -> None:
+    script = house.env.pop("KITBAG_MODEL")
+    done = house.run("agents", "run", "Explore", "What is the answer?", "--model", script)
+    assert (done.returncode, done.stdout) == (0, "The answer is 42.\n"), done.stderr
+    begun = house.run("agents", "run", "Explore", "What is the answer?", "--model", script, "--background")
+    waited = house.run("tasks", "output", begun.stdout.strip(), "--wait", "50")
+    assert (waited.returncode, waited.stdout) == (0, "The answer is 42.\n"), waited.stderr
+
+
+def test_a_listing_says_what_each_task_is_for_also_while_it_runs(house: World) -> None:
+    task_id = house.run("agents", "run", "Explore", "Wait long", "--background").stdout.strip()
+    row = next(line for line in house.run("tasks", "list").stdout.splitlines() if line.startswith(task_id))
+    assert "Wait long" in row
+    assert house.run("tasks", "stop", task_id).returncode == 0
+
+
 def test_in_the_background_it_gives_an_id_at_once_and_its_answer_later_and_goes_on_when_it_is_resumed(
     house: World,
 ) -> None:

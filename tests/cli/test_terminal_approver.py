@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from conftest import TEST_TIMEOUT, World
+from kitbag.cli.terminal_dialog import _wrapped
 
 PROGRAM = """
 import asyncio, json, os, sys
@@ -163,6 +164,14 @@ def test_a_rule_is_shown_can_be_changed_and_is_written(world: World) -> None:
         terminal.type(")\r")
         assert terminal.said() == [["permit", ""], ["permit", ""]]
         assert "Bash(git push:*)" in terminal.settings.read_text()
+
+
+def test_our_own_lines_are_wrapped_between_words_and_lose_nothing() -> None:
+    line = "  s  allow what `WebFetch(domain:docs.python.org)` matches until this session ends"
+    first, second = _wrapped(line, 79)
+    assert first + second.removeprefix("    ") == line
+    assert second == "    ends"
+    assert [len(part) for part in _wrapped("x" * 100, 79)] == [79, 25]
 
 
 @pytest.mark.parametrize("keys", ["\x03", "\x04", "n\r\x03", "r\r\x03", "x\r\x03"])

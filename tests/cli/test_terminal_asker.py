@@ -14,7 +14,7 @@ import pytest
 
 from cli.test_terminal_approver import Terminal
 from conftest import TEST_TIMEOUT, World
-from kitbag.cli.headless import Wanted, _person
+from kitbag.cli.headless import Wanted, _people
 from kitbag.runtime.options import Options
 
 PROGRAM = """
@@ -155,9 +155,9 @@ def test_without_a_terminal_nobody_is_asked(world: World) -> None:
 @pytest.mark.parametrize(("output_format", "found"), [("text", "TerminalAsker"), ("json", "NoneType")])
 def test_whoever_typed_the_command_is_asked_but_no_script_waits(world: World, output_format: str, found: str) -> None:
     program = (
-        "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); from kitbag.cli.headless import Wanted, _person;"
+        "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); from kitbag.cli.headless import Wanted, _people;"
         "from kitbag.runtime.options import Options;"
-        f"print('found', type(_person(Wanted('x', Options(), {output_format!r}))).__name__)"
+        f"print('found', type(_people(Wanted('x', Options(), {output_format!r}))[1]).__name__)"
     )
     screen, inner = pty.openpty()
     try:
@@ -173,4 +173,4 @@ def test_whoever_typed_the_command_is_asked_but_no_script_waits(world: World, ou
 
 
 def test_where_output_is_no_terminal_nobody_is_asked() -> None:
-    assert _person(Wanted("x", Options())) is None
+    assert _people(Wanted("x", Options())) == (None, None)

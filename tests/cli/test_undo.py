@@ -13,6 +13,8 @@ import pytest
 
 from agent.changing import Shop, until_killed
 from conftest import TEST_TIMEOUT, World
+from kitbag.tasks.board import Board
+from kitbag.tasks.model import Wish
 
 
 @pytest.fixture

@@ -403,6 +403,20 @@ def test_a_file_that_changes_in_this_moment_is_left_alone(bench: Bench, theirs: 
     assert every_file(bench.root) == ({} if theirs is None else {"a.py": theirs})
 
 
+def test_of_edits_side_by_side_none_that_says_it_was_done_is_lost(bench: Bench) -> None:
+    """Agents that were started together work on one file."""
+    bench.allowing(mode="acceptEdits")
+
+    async def together() -> list[bool]:
+        edits = [{"file_path": "a.py", "old_string": f"{at}=0", "new_string": f"{at}=1"} for at in range(8)]
+        return [not done.is_error for done in await asyncio.gather(*(bench.using(EDIT, one) for one in edits))]
+
+    for _ in range(40):
+        path = bench.write("a.py", "\n".join(f"{at}=0" for at in range(8)))
+        done = asyncio.run(together())
+        assert path.read_text().split("\n") == [f"{at}={int(was)}" for at, was in enumerate(done)]
+
+
 def test_a_link_that_leads_out_is_not_edited(bench: Bench) -> None:  # D08
     (bench.outside / "existing").write_text("secret one")
     (bench.root / "d").symlink_to(bench.outside)

@@ -63,7 +63,10 @@ async def _run(journal: Any, name: str, prompt: str, options: dict[str, Any]) ->
     )
     approver = TerminalApprover()
     asker = approver if approver.is_there() and not options["as_json"] else None
-    inherited = lay_inherited(find_places().cwd, given, "", None, journal, _tell, asker)
+    # A script is nobody's to choose but a person's: it stands where the agent takes its model from.
+    model = str(options["model"])
+    script = model if model.partition(":")[0] == "scripted" else ""
+    inherited = lay_inherited(find_places().cwd, given, script, None, journal, _tell, asker)
     try:
         delegated = Delegated(lambda: inherited, "")
         errand = Errand(
@@ -71,7 +74,7 @@ async def _run(journal: Any, name: str, prompt: str, options: dict[str, Any]) ->
             prompt,
             "",
             options["background"],
-            options["model"],
+            inherited.chosen.again if script else model,
             options["max_turns"] or 0,
             options["resume"],
             options["pack"],

@@ -16,8 +16,13 @@ from kitbag.runtime.task_reports import report_of
 from kitbag.runtime.worker_process import look_after
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import Task
+from kitbag.tools.delegation import Report
 
 _SECONDS: Final = 1.0
+_WIDE: Final = 110
+"""Columns below which ids and figures are shortened: what a task does says more."""
+_SHORT_ID: Final = 8
+_LONGEST_COMMAND: Final = 200
 _STYLES: Final = {"completed": "green", "failed": "red", "interrupted": "red", "waiting-approval": "yellow"}
 
 
@@ -63,16 +68,33 @@ def _lines(board: Board, tasks: list[Task], width: int) -> list[str]:
     lines = [output.style(f"{output.count(open_count, 'task')} at work, {len(tasks) - open_count} ended", "bold")]
     for task in sorted(tasks, key=lambda one: (one.is_finished, one.created)):
         report = report_of(board, task)
-        status = output.style(f"{task.status:<17}", _STYLES.get(task.status, "cyan"))
-        figures = f"{report.turns:>3} turns {report.tokens:>9,} tokens"
-        figures = f"{report.size:,} bytes".rjust(len(figures)) if report.is_command else figures
-        what = report.error or report.activity or task.description
-        head = f"{'  ' * (task.depth - 1)}{task.id}  {report.name:<16.16} "
-        room = width - len(head) - 17 - len(figures) - 4
-        lines.append(f"{output.clean(head)} {status}{figures}  {output.cut(output.clean(what), max(room, 0))}")
+        status = output.style(f"{task.status:<16}", _STYLES.get(task.status, "cyan"))
+        figures = _figures(report, is_short=width < _WIDE)
+        task_id = task.id if width >= _WIDE else task.id[:_SHORT_ID]
+        head = output.clean(f"{'  ' * (task.depth - 1)}{task_id} {report.name:<15.15}")
+        room = max(width - len(head) - 16 - len(figures) - 5, 0)
+        lines.append(f"{head} {status} {figures}  {output.cut(output.clean(what_it_does(board, task, report)), room)}")
     if any(task.status == "waiting-approval" for task in tasks):
         lines.append(output.style("waiting for your answer: kitbag permissions pending", "yellow"))
     return lines
+
+
+def _figures(report: Report, is_short: bool) -> str:
+    if report.is_command:
+        figures = f"{report.size:,} bytes"
+    elif is_short:
+        figures = f"{report.tokens:,} tok"
+    else:
+        figures = f"{report.turns:,} turns {report.tokens:>9,} tokens"
+    return f"{figures:>13}" if is_short else f"{figures:>26}"
+
+
+def what_it_does(board: Board, task: Task, report: Report) -> str:
+    """What it was begun for, so that one is known from another, and what it does now or why it failed."""
+    about = task.description
+    if not about and task.kind == "command":
+        about = board.wish(task.id).command[:_LONGEST_COMMAND]
+    return " · ".join(part for part in (about, report.error or report.activity) if part)
 
 
 def _tell(board: Board, tasks: list[Task], said: dict[str, str], as_json: bool) -> None:

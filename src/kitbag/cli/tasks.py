@@ -49,6 +49,8 @@ def command() -> None:
 @json_option
 def list_(everything: bool, running: bool, as_json: bool) -> None:
     """All of them, the newest first, for ever."""
+    from kitbag.cli.task_board import what_it_does
+
     here = find_places().cwd
     with contextlib.suppress(NotFoundError), open_board() as board:
         interruption.run(_look_after(board))
@@ -70,7 +72,7 @@ def list_(everything: bool, running: bool, as_json: bool) -> None:
                     "" if view.is_command else f"{view.tokens:,}",
                     "" if view.is_command else _money(view.cost),
                     (task.started or task.created)[:16].replace("T", " "),
-                    view.activity or task.description or view.error or _first_line(board, task),
+                    what_it_does(board, task, view),
                 )
                 for task, view in zip(found, views, strict=True)
             ],
@@ -81,11 +83,6 @@ def list_(everything: bool, running: bool, as_json: bool) -> None:
         return output.as_json([])
     output.footer("task", 0, 0, 0)
     return None
-
-
-def _first_line(board: Board, task: Task) -> str:
-    """Of a command that nobody described."""
-    return board.wish(task.id).command[:200] if task.kind == "command" else ""
 
 
 def _money(cost: float | None) -> str:

@@ -122,7 +122,7 @@ class Approvals:
         self._approver = approver
         self._settings_file = settings_file
         self._rules: tuple[Rule, ...] = ()
-        self._agreed: set[tuple[str, object]] = set()
+        self._agreed: set[tuple[str, object, object]] = set()
         self._asking = asyncio.Lock()
 
     def permissions(self, permissions: Permissions) -> Permissions:
@@ -145,7 +145,7 @@ class Approvals:
             return Refusal(f"its arguments are not JSON: {error}", "rules")
         start = directory or permissions.workspace.root
         asker = self._approver
-        found = self._look(permissions, tool, text, start, asked_by)
+        found = self._look(permissions, tool, text, start, asked_by, facts)
         if not isinstance(found, Question):
             return found
         if asker is None:
@@ -154,11 +154,17 @@ class Approvals:
             return await self._ask(asker, permissions, found, facts)
         async with self._asking:
             # The answer to another question may have been one to this.
-            found = self._look(permissions, tool, text, start, asked_by)
+            found = self._look(permissions, tool, text, start, asked_by, facts)
             return await self._ask(asker, permissions, found, facts) if isinstance(found, Question) else found
 
     def _look(
-        self, permissions: Permissions, tool: str, text: str, start: str, asked_by: str
+        self,
+        permissions: Permissions,
+        tool: str,
+        text: str,
+        start: str,
+        asked_by: str,
+        facts: tuple[tuple[str, str], ...],
     ) -> Permit | Refusal | Question:
         current = self.permissions(permissions)
         held = json.loads(text)  # a copy: what is decided about can't change under our hands
@@ -169,7 +175,7 @@ class Approvals:
         question = Question(_new_id(), tool, text, start, judgement, digest_of(tool, text, start), asked_by, places)
         if judgement.effect == "allow":
             return Permit(question, current, by_person=False)
-        if (question.digest, _outcome(judgement, places)) in self._agreed:
+        if (question.digest, _outcome(judgement, places), facts) in self._agreed:
             return Permit(question, current, by_person=True)
         return question
 
@@ -190,7 +196,7 @@ class Approvals:
             return Refusal(_denied_by_person(answer), "person")
         remark = self._take(current, answer)
         if answer.scope == "session" and not answer.rule:
-            self._agreed.add((question.digest, _outcome(question.judgement, question.facts)))
+            self._agreed.add((question.digest, _outcome(question.judgement, question.facts), facts))
         return Permit(question, current, by_person=True, remark=remark)
 
     def _take(self, current: Permissions, answer: Answer) -> str:

@@ -44,10 +44,10 @@ class Permissions:
         protection: Protection | Callable[[], Protection],
         *,
         network: bool = False,
-        read_only_agents: frozenset[str] = READ_ONLY_AGENTS,
+        read_only_agents: frozenset[str] | Callable[[], frozenset[str]] = READ_ONLY_AGENTS,
     ) -> None:
-        """`network`: the setting `sandbox.network`. `read_only_agents`: those that start without a question; leave out
-        a name that another agent has taken."""
+        """`network`: the setting `sandbox.network`. `read_only_agents`: those that start without a question, or who
+        says so when one is to start; leave out a name that another agent has taken."""
         find = protection if callable(protection) else lambda: protection
         self._policy = Policy(workspace, mode, rules, find, network)
         self._accesses: tuple[tuple[ToolAccess, str], ...] = ()
@@ -118,7 +118,9 @@ class Permissions:
         deciding = _DECIDING.get(tool)
         if deciding is not None:
             return deciding(self._policy, tool, arguments, start)
-        return _judgement(self._policy, [decide_other(self._policy, tool, arguments, self._read_only_agents)])
+        agents = self._read_only_agents if tool == "Task" else frozenset[str]()
+        agents = agents() if callable(agents) else agents
+        return _judgement(self._policy, [decide_other(self._policy, tool, arguments, agents)])
 
     def found_files(self, start: str) -> "FoundFiles":
         """For what a search found below a folder: says at once which of many files Read may surely read."""

@@ -159,7 +159,7 @@ class Delegated:
             errand.max_turns,
             pack=errand.pack,
             directory=inherited.ground.places.cwd,
-            options=options_for_worker(inherited.options),
+            options={**options_for_worker(inherited.options), AGENT_WAS: rights_in_words(definition)},
         )
 
     async def _resume(self, errand: Errand, wish: Wish, background: bool, progress: Callable[[str], None]) -> Report:

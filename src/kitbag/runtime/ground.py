@@ -54,7 +54,7 @@ def lay_ground(
         loaded.rules,
         protection,
         network=library.settings.get("sandbox.network") == "on",
-        read_only_agents=_read_only_agents(library),
+        read_only_agents=lambda: _read_only_agents(library),
     )
     diagnostics = (*library.settings.diagnostics, *problems, *loaded.diagnostics)
     return Ground(places, trust, library, workspace, permissions, loaded, diagnostics)
@@ -85,7 +85,7 @@ def _skill_roots(library: Registry) -> tuple[str, ...]:
 
 
 def _read_only_agents(library: Registry) -> frozenset[str]:
-    """The built-in ones whose names nobody else has taken."""
+    """The built-in ones whose names nobody else has taken by now: files may come while a session runs."""
     return frozenset(
         agent.name for agent in library.agents if agent.root.scope == "built-in" and agent.name in READ_ONLY_AGENTS
     )

@@ -132,7 +132,7 @@ class Subagent(Agent):
         self.chosen, self.provider = inherited.chosen, inherited.provider
         if not wanted:
             return
-        if self._wish.model.startswith("scripted"):
+        if self._wish.model.startswith("scripted") and self._wish.model != inherited.chosen.again:
             raise InvalidError("a model can't choose a script", "name a model, or leave it out")
         wishes = Wishes(self._wish.model if self._wish.model != "inherit" else "", "", files, inherited.chosen)
         self.chosen, self.provider = choose_model(inherited.sources, wishes, self.notices.append)

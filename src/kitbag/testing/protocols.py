@@ -190,8 +190,11 @@ def _items(step: Step) -> Iterator[tuple[str, dict[str, Any]]]:
         content: list[dict[str, Any]] = [{"type": "output_text", "text": step.text, "annotations": []}]
         item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": content}
         yield step.text, item
-    for call_id, name, arguments in step.calls:
+    for call_id, written, arguments in step.calls:
+        # `server/tool` is the tool of a namespace, as some programs offer the tools of an MCP server.
+        namespace, _, name = written.rpartition("/")
         item = {"type": "function_call", "id": f"fc_{call_id}", "call_id": call_id, "name": name}
+        item |= {"namespace": namespace} if namespace else {}
         yield arguments, {**item, "arguments": arguments, "status": "completed"}
 
 
