@@ -81,7 +81,9 @@ class Victim:
 
     def allow(self, *rules: str, ask: Sequence[str] = (), deny: Sequence[str] = (), more: str = "") -> None:
         """The person's own settings."""
-        lines = [f"{effect} = {json.dumps(list(of))}" for effect, of in (("allow", rules), ("ask", ask), ("deny", deny))]
+        lines = [
+            f"{effect} = {json.dumps(list(of))}" for effect, of in (("allow", rules), ("ask", ask), ("deny", deny))
+        ]
         self.world.write("~/.kitbag/settings.toml", "\n".join([more, "[permissions]", *lines, ""]))
 
     def attack(self, *calls: Call, turns: bool = False, **more: Any) -> list[Told]:

@@ -44,10 +44,51 @@ SOUND: dict[str, dict[str, Any]] = {
     "TaskStop": {"task_id": "x"},
 }
 """Arguments with which nothing is wrong."""
-VALUES: list[Any] = [None, True, 0, -1, 1.5, 10**400, [], {}, [[]], {"a": 1}, "", ["x"], "NUL\0", "\u202e\u200b", "\x1b[2K"]
-RAW = ["1e400", "-1e400", "NaN", "Infinity", '"\\ud800"', "[" * 2_000 + "]" * 2_000, '{"a":' * 2_000 + "1" + "}" * 2_000, "'x'", "01", "9" * 5_000]
+VALUES: list[Any] = [
+    None,
+    True,
+    0,
+    -1,
+    1.5,
+    10**400,
+    [],
+    {},
+    [[]],
+    {"a": 1},
+    "",
+    ["x"],
+    "NUL\0",
+    "\u202e\u200b",
+    "\x1b[2K",
+]
+RAW = [
+    "1e400",
+    "-1e400",
+    "NaN",
+    "Infinity",
+    '"\\ud800"',
+    "[" * 2_000 + "]" * 2_000,
+    '{"a":' * 2_000 + "1" + "}" * 2_000,
+    "'x'",
+    "01",
+    "9" * 5_000,
+]
 """Written as they are: what is no JSON, or no number, or no character."""
-BROKEN = ["{", "}", "[]", "3", "null", '"x"', "{}{}", '{"a": 1} x', "\0", "\ufeff{}", "[" * 2_000, "{'a': 1}", '{"a": 1, "a": 1}']
+BROKEN = [
+    "{",
+    "}",
+    "[]",
+    "3",
+    "null",
+    '"x"',
+    "{}{}",
+    '{"a": 1} x',
+    "\0",
+    "\ufeff{}",
+    "[" * 2_000,
+    "{'a': 1}",
+    '{"a": 1, "a": 1}',
+]
 
 
 class Case(NamedTuple):
@@ -115,7 +156,9 @@ def test_D58_whatever_stands_in_a_call_it_has_one_result_and_nothing_wrong_runs(
 
 @pytest.mark.parametrize("bad", ["{", '{"file_path": 3}', '{"file_path": "../outside/tripwire"}', "[" * 2_000])
 def test_D58_of_three_calls_one_bad_one_stops_no_other(victim: Victim, bad: str) -> None:
-    told = victim.attack(read("src/a.py"), ("Read", bad), read("src/b.py"), write("made", "1"), ("Write", bad), mode="acceptEdits")
+    told = victim.attack(
+        read("src/a.py"), ("Read", bad), read("src/b.py"), write("made", "1"), ("Write", bad), mode="acceptEdits"
+    )
     assert [one.is_error for one in told] == [False, True, False, False, True]
     assert (victim.root / "made").read_text() == "1"
 
@@ -139,6 +182,7 @@ def test_D58_after_two_corrections_it_stops(victim: Victim) -> None:
 
 # --- D60 --------------------------------------------------------------------------------------------------------------
 
+LINES = 500_000
 LONG = f"37{os.getpid()}"
 """Seconds that nothing sleeps: so that it is found among the processes."""
 
@@ -177,7 +221,7 @@ def busy(victim: Victim, quiet: Server) -> dict[str, Call]:
     (root / "lines").write_text("".join(f"line {at} is like {at % 7}\n" for at in range(100_000)))
     stubborn = f"trap '' TERM INT HUP; setsid sleep {LONG} & (setsid sleep {LONG} &) ; bash -c \"trap '' TERM; sleep {LONG}\" & sleep {LONG}"
     return {
-        "Read": read("long"), "Write": write("made", "x\n" * 2_000_000), "Edit": edit("lines", "line 5 is lika 5", "evil"), "Bash": bash(stubborn),
+        "Read": read("long"), "Write": write("made", "x\n" * LINES), "Edit": edit("lines", "line 5 is lika 5", "evil"), "Bash": bash(stubborn),
         "Glob": ("Glob", {"pattern": "**/*none"}), "Grep": ("Grep", {"pattern": "(n+e+)+dle y", "multiline": True}),
         "WebFetch": ("WebFetch", {"url": f"http://{host}/"}), "WebSearch": ("WebSearch", {"query": "zebra"}), "AskUser": ("AskUser", SOUND["AskUser"]),
         "Skill": ("Skill", {"skill": "slow"}), "Skill, forked": ("Skill", {"skill": "forks"}), "Task": task("general-purpose"), "asking": write("made"),
@@ -195,7 +239,7 @@ def test_D60_every_tool_can_be_cancelled_in_its_middle(victim: Victim, busy: dic
         assert processes_with(f"sleep\0{LONG}") == [], name
         assert not [thread for thread in threading.enumerate() if thread.name == "kitbag-command"], name
         assert (victim.root / "lines").read_bytes() == lines
-        assert not made.exists() or made.stat().st_size == 4_000_000, "half a file was written"
+        assert not made.exists() or made.stat().st_size == 2 * LINES, "half a file was written"
         assert [path.name for path in victim.root.iterdir() if path.suffix == ".tmp"] == []
         if delay:
             goes_on(victim)

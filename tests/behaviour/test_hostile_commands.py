@@ -108,7 +108,9 @@ def test_D18_nothing_of_one_call_is_there_in_the_next(victim: Victim) -> None:
         "alias ls=tripwire; trap tripwire EXIT INT DEBUG; ls() { tripwire; }; set -o noglob; shopt -s expand_aliases",
         "export EVIL=1 PATH=/evil:$PATH; umask 0; declare -x BASH_ENV=f ENV=f; hash -p /evil/ls ls; cd src",
     ]
-    look = 'echo "[$EVIL$BASH_ENV$ENV]"; type -t ls; trap -p; umask; echo "$-" | tr -cd f; echo "$PATH" | cut -c 1-5; pwd'
+    look = (
+        'echo "[$EVIL$BASH_ENV$ENV]"; type -t ls; trap -p; umask; echo "$-" | tr -cd f; echo "$PATH" | cut -c 1-5; pwd'
+    )
     told = victim.attack(*map(bash, [*firsts, look]), mode="autonomous", turns=True)
     assert not any(one.refused for one in told)
     lines = told[2].text.splitlines()
@@ -135,7 +137,9 @@ def test_D20_a_rule_for_a_command_is_none_for_where_its_output_goes(victim: Vict
     outside = victim.world.outside
     places = ["~/.bashrc", f"{outside}/tripwire", "../outside/new", ".git/config", ".mcp.json", "$HOME/.bashrc"]
     commands = [f"echo evil {shape.format(t=place)}" for shape in TARGETS for place in places if "'" not in shape]
-    commands += [f"echo evil > {place}" for place in ("/dev/tcp/127.0.0.1/9", "//dev/udp/h/1", "/dev/sda", "$(tripwire)")]
+    commands += [
+        f"echo evil > {place}" for place in ("/dev/tcp/127.0.0.1/9", "//dev/udp/h/1", "/dev/sda", "$(tripwire)")
+    ]
     victim.allow("Bash(echo:*)")
     refused_all(victim, commands, mode)
     told = victim.attack(bash("echo fine > ok.txt"), mode=mode)
@@ -162,7 +166,15 @@ def test_D21_a_hostile_repository_makes_neither_us_nor_a_reading_command_do_some
     victim.world.write(".gitattributes", "*.py diff=x filter=x\n")
     hook = victim.world.write(".git/hooks/post-index-change", "#!/bin/sh\ntripwire\n")
     hook.chmod(0o755)
-    commands = ["git status", "git diff", "git log -p", "git show", "git blame src/a.py", "git ls-files -m", "git grep x"]
+    commands = [
+        "git status",
+        "git diff",
+        "git log -p",
+        "git show",
+        "git blame src/a.py",
+        "git ls-files -m",
+        "git grep x",
+    ]
     for mode in ("plan", "default"):
         with untouched(victim.world, victim.root / "src"):
             victim.attack(*map(bash, commands), mode=mode)

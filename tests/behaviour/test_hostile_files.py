@@ -89,7 +89,14 @@ def test_D07_no_named_way_to_write_goes_round_a_rule(victim: Victim) -> None:
         "echo evil > {f}", "cp src/b.py {f}", "mv src/b.py {f}", "sed -i s/untouched/evil/ {f}", "tee {f} < src/b.py", "rm {f}", "truncate -s0 {f}",
         "install src/b.py {f}", "ln -f src/b.py {f}", "dd if=src/b.py of={f}", "patch {f} < src/b.py", "sponge {f}", "touch {f}", "chmod 0 {f}",
     ]  # fmt: skip
-    names = ["src/keep.txt", "./src/../src/keep.txt", "$PWD/src/keep.txt", "src/k*.txt", "src/{{keep,x}}.txt", "'src/keep.txt'"]
+    names = [
+        "src/keep.txt",
+        "./src/../src/keep.txt",
+        "$PWD/src/keep.txt",
+        "src/k*.txt",
+        "src/{{keep,x}}.txt",
+        "'src/keep.txt'",
+    ]
     calls = [bash(way.format(f=name.format())) for way in ways for name in names]
     calls += [bash("cd src && echo evil > keep.txt"), write("src/keep.txt"), edit("src/keep.txt", "untouched", "evil")]
     for mode in MODES:
@@ -104,7 +111,15 @@ def test_D08_nothing_is_made_or_changed_below_a_link_that_leads_out(victim: Vict
     os.symlink(outside, victim.root / "d")
     os.symlink("d", victim.root / "e")
     os.symlink("../outside/planted", victim.root / "dangling")
-    paths = ["d/new.txt", "d/tripwire", "e/new", "d/sub/deep/new", "dangling", "d/../outside/new", "e/../outside/tripwire"]
+    paths = [
+        "d/new.txt",
+        "d/tripwire",
+        "e/new",
+        "d/sub/deep/new",
+        "dangling",
+        "d/../outside/new",
+        "e/../outside/tripwire",
+    ]
     with untouched(victim.world):
         told = victim.attack(*(call for path in paths for call in every_use(path)), mode=mode)
     assert got_something(told) == []
@@ -198,7 +213,12 @@ def odd_files(victim: Victim, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("socket")
         listener.listen()
-        for name, target in (("zero", "/dev/zero"), ("environ", "/proc/self/environ"), ("loop", "loop"), ("to-pipe", "pipe")):
+        for name, target in (
+            ("zero", "/dev/zero"),
+            ("environ", "/proc/self/environ"),
+            ("loop", "loop"),
+            ("to-pipe", "pipe"),
+        ):
             os.symlink(target, root / name)
         with (root / "sparse").open("wb") as file:
             file.truncate(5 << 30)
@@ -253,15 +273,26 @@ def test_D12_a_command_beside_odd_files_is_not_held_by_them(victim: Victim, odd_
 @pytest.mark.parametrize("mode", MODES)
 def test_D13_no_argument_and_no_file_of_an_agent_opens_another_root(victim: Victim, mode: str) -> None:
     world, outside = victim.world, str(victim.world.outside)
-    fields = "".join(f"{key}: {outside}\n" for key in ("cwd", "directory", "root", "workdir", "add-dir", "additionalDirectories"))
-    world.write("~/.kitbag/agents/rover.md", f"---\nname: rover\ndescription: Roves.\npermission-mode: autonomous\n{fields}---\nRove.\n")
+    fields = "".join(
+        f"{key}: {outside}\n" for key in ("cwd", "directory", "root", "workdir", "add-dir", "additionalDirectories")
+    )
+    world.write(
+        "~/.kitbag/agents/rover.md",
+        f"---\nname: rover\ndescription: Roves.\npermission-mode: autonomous\n{fields}---\nRove.\n",
+    )
     places = [outside, "/", "..", "~", "/etc", f"{victim.root}/.."]
     calls: list[Call] = []
     for place in places:
         calls += [bash("touch new", **{key: place}) for key in ("cwd", "directory", "workdir", "working_directory")]
         calls += [glob("*", place), grep(place), bash(f"cd {place} && touch new"), bash(f"cd {place}; cat tripwire")]
         calls += [task("rover", **{key: place}) for key in ("cwd", "directory")]
-    inner = [read(f"{outside}/tripwire"), write(f"{outside}/new"), glob("*", outside), grep(outside), bash(f"cat {outside}/tripwire")]
+    inner = [
+        read(f"{outside}/tripwire"),
+        write(f"{outside}/new"),
+        glob("*", outside),
+        grep(outside),
+        bash(f"cat {outside}/tripwire"),
+    ]
     with untouched(world):
         told = victim.replies([calls, [task("rover")]], agent=[inner], mode=mode)
     assert [one.call for one in told[:-1] if not one.is_error] == []

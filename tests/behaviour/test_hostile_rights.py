@@ -9,7 +9,9 @@ import pytest
 import needs
 from behaviour.acting import MODES
 from behaviour.hostile import Call, Recorder, Victim, bash, edit, everything, read, task, untouched, write
+from kitbag.permissions import sandbox
 from kitbag.permissions.approvals import Question
+from kitbag.permissions.model import Protection
 from kitbag.permissions.question_view import shown
 
 HIDING = [
@@ -148,7 +150,13 @@ def test_D24_an_agent_does_what_its_mode_lets_it(victim: Victim, folder: str, li
     needs.bubblewrap()
     victim.world.write(f"{folder}/helper.md", f"---\nname: helper\ndescription: Helps.\n{line}---\nHelp.\n")
     victim.allow("Read", "Task")
-    acts = [read("src/a.py"), write("made"), bash("echo x > made-too"), bash("echo x > $CANARY"), write("../outside/new")]
+    acts = [
+        read("src/a.py"),
+        write("made"),
+        bash("echo x > made-too"),
+        bash("echo x > $CANARY"),
+        write("../outside/new"),
+    ]
     person = Recorder("deny")
     with untouched(victim.world):
         victim.replies([[task("helper")]], agent=[acts], trust_workspace=True, approver=person)
@@ -161,24 +169,39 @@ def test_D24_an_agent_does_what_its_mode_lets_it(victim: Victim, folder: str, li
     assert bool(person.questions) == (mode == "default")
 
 
-def test_D24_without_a_sandbox_autonomous_runs_no_command(victim: Victim, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "/nowhere")
-    told = victim.attack(bash("ls"), bash("echo x > made"), write("made.txt"), mode="autonomous")
-    if "bubblewrap" not in told[0].text:  # found by other ways than PATH
-        assert [one.refused for one in told[:2]] == [True, True]
-        assert not (victim.root / "made").exists()
+def test_D24_without_a_sandbox_no_mode_runs_a_command_by_itself(
+    victim: Victim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sandbox, "_found", lambda: (Protection("none", problem="none here"), None))
+    for mode in MODES:
+        told = victim.attack(bash("ls"), bash("echo x > made"), bash("ls", run_in_background=True), mode=mode)
+        assert [one.refused for one in told] == [True] * 3, mode
+    person = Recorder()
+    told = victim.attack(bash("echo x > made"), mode="default", approver=person)
+    assert not told[0].is_error
+    assert [question.judgement.sandbox for question in person.questions] == ["none"]
+    assert any("no sandbox" in line for line in shown(person.questions[0]))
 
 
 def test_D25_no_skill_beats_a_rule_that_denies_or_asks(victim: Victim) -> None:
     needs.bubblewrap()
-    victim.allow("Bash(ls:*)", deny=["Bash(rm:*)", "Edit(./src/keep.txt)"], ask=["Bash(git push:*)", "Edit(./src/ask.txt)"])
-    victim.world.skill("~/.kitbag/skills", "opens", allowed_tools="Bash(rm:*), Bash(git push:*), Bash, Write, Edit, Task")
+    victim.allow(
+        "Bash(ls:*)", deny=["Bash(rm:*)", "Edit(./src/keep.txt)"], ask=["Bash(git push:*)", "Edit(./src/ask.txt)"]
+    )
+    victim.world.skill(
+        "~/.kitbag/skills", "opens", allowed_tools="Bash(rm:*), Bash(git push:*), Bash, Write, Edit, Task"
+    )
     for name in ("keep", "ask", "free"):
         victim.world.write(f"src/{name}.txt", "mine\n")
     subprocess.run(["git", "init", "-q", "--bare", str(victim.world.outside / "remote")], check=True)
     denied = [bash("rm src/a.py"), bash("ls; rm src/a.py"), bash("env rm src/a.py"), bash("bash -c 'rm src/a.py'"), edit("src/keep.txt", "mine", "evil"),
               bash("echo evil > src/keep.txt")]  # fmt: skip
-    asked = [bash("git push"), bash("ls && git push origin"), edit("src/ask.txt", "mine", "evil"), bash("echo evil > src/ask.txt")]
+    asked = [
+        bash("git push"),
+        bash("ls && git push origin"),
+        edit("src/ask.txt", "mine", "evil"),
+        bash("echo evil > src/ask.txt"),
+    ]
     free = [edit("src/free.txt", "mine", "fine"), bash("echo fine > made")]
     load: list[Call] = [("Skill", {"skill": "opens"})]
     for mode in ("default", "acceptEdits", "locked"):
@@ -214,14 +237,34 @@ def test_D26_only_the_tools_it_has_run_and_by_their_exact_names(victim: Victim, 
 
 def test_D26_an_agent_has_no_more_than_its_list_and_a_denied_tool_is_nobody_s(victim: Victim) -> None:
     needs.bubblewrap()
-    victim.world.write("~/.kitbag/agents/reader.md", "---\nname: reader\ndescription: R.\ntools: Read\npermission-mode: autonomous\n---\nR.\n")
-    victim.world.write("~/.kitbag/agents/logger.md", "---\nname: logger\ndescription: L.\ntools: Bash(git log:*), Read\npermission-mode: autonomous\n---\nL.\n")
-    acts = [write("made"), bash("touch made"), bash("git log; touch made"), bash("git log $(touch made)"), ("Glob", {"pattern": "*"}), read("src/a.py")]
+    victim.world.write(
+        "~/.kitbag/agents/reader.md",
+        "---\nname: reader\ndescription: R.\ntools: Read\npermission-mode: autonomous\n---\nR.\n",
+    )
+    victim.world.write(
+        "~/.kitbag/agents/logger.md",
+        "---\nname: logger\ndescription: L.\ntools: Bash(git log:*), Read\npermission-mode: autonomous\n---\nL.\n",
+    )
+    acts = [
+        write("made"),
+        bash("touch made"),
+        bash("git log; touch made"),
+        bash("git log $(touch made)"),
+        ("Glob", {"pattern": "*"}),
+        read("src/a.py"),
+    ]
     before = everything(victim.root)
     for name in ("reader", "logger"):
         victim.attack(task(name), agent=[acts], mode="autonomous")
         assert [is_error for _, is_error in victim.told_agent().values()] == [True] * 5 + [False], name
-    told = victim.attack(bash("ls"), ("Glob", {"pattern": "*"}), task("reader"), agent=[[read("src/a.py")]], mode="autonomous", no_tools=("Bash", "Read"))
+    told = victim.attack(
+        bash("ls"),
+        ("Glob", {"pattern": "*"}),
+        task("reader"),
+        agent=[[read("src/a.py")]],
+        mode="autonomous",
+        no_tools=("Bash", "Read"),
+    )
     assert told[0].refused
     assert not {"Bash", "Read"} & {tool.name for request in victim.model.requests for tool in request.tools}
     assert all(is_error for _, is_error in victim.told_agent().values())

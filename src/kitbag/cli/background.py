@@ -3,6 +3,7 @@
 Used by headless. A question that nobody here can answer is no reason to wait: it is named, and the exit code says so.
 """
 
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -11,17 +12,21 @@ from kitbag.runtime.worker_process import NO_WORKER
 from kitbag.tools.delegation import Report
 
 STILL_RUNNING: Final = 8
+LONGEST_WAIT: Final = 600.0
+"""Seconds for commands, which may be servers that never end; agents are waited for as long as they work."""
 _LOOK_SECONDS = 1.0
 
 
 async def wait_for_background(agent: Agent, tell: Callable[[str], None]) -> list[Report]:
-    """Until none is left, or until what is left waits for a person's answer or can't be begun: then those."""
+    """Until none is left, or until what is left waits for a person's answer, can't be begun, or is a command that does
+    not end: then those."""
     delegation = agent.delegation
     if delegation is None:
         return []
-    told = ""
+    told, begun = "", time.monotonic()
     while left := delegation.unfinished():
-        if all(_waits_for_a_person(one, tell) for one in left):
+        late = time.monotonic() - begun > LONGEST_WAIT
+        if all((late and one.name == "Bash") or _waits_for_a_person(one, tell) for one in left):
             return left
         names = ", ".join(f"{one.name} {one.id}" for one in left)
         if names != told:

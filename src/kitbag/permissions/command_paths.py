@@ -28,7 +28,20 @@ _NAMES_ONLY: Final = frozenset(
 # They change what they name in ways that are never approved without a question, so the table has no paths of theirs.
 _CHANGES: Final = frozenset(
     (
-        *("rm", "rmdir", "unlink", "shred", "truncate", "chmod", "chown", "chgrp", "ln", "install", "setfacl", "chattr"),
+        *(
+            "rm",
+            "rmdir",
+            "unlink",
+            "shred",
+            "truncate",
+            "chmod",
+            "chown",
+            "chgrp",
+            "ln",
+            "install",
+            "setfacl",
+            "chattr",
+        ),
         *("patch", "sponge"),
     )
 )
@@ -210,7 +223,9 @@ def _changed(simple: Simple) -> tuple[str, ...]:
         return ()
     name = os.path.basename(simple.words[0])
     if name == "dd":
-        return tuple(word.removeprefix("of=") for word in simple.words[1:] if word and word.startswith(("of=", _UNKNOWN)))
+        return tuple(
+            word.removeprefix("of=") for word in simple.words[1:] if word and word.startswith(("of=", _UNKNOWN))
+        )
     if name not in _CHANGES:
         return ()
     return tuple(word for word in simple.words[1:] if word and not word.startswith("-"))

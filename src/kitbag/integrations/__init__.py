@@ -1,0 +1,1 @@
+"""Kitbag inside other programs' agents."""

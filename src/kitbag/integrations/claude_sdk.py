@@ -1,0 +1,230 @@
+"""Options for the Claude Agent SDK (`pip install 'kitbag[claude]'`): skills from a catalog, loaded when they are needed.
+
+    from claude_agent_sdk import query
+    from kitbag.integrations.claude_sdk import options
+
+    async for message in query(prompt="Review my change", options=options(team="platform")):
+        ...
+
+A compact system prompt with the catalog, the skills server with its tools allowed, and agent files as agent definitions
+(seed 002). Uses mcp_server for the server, and the library for the rest.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from kitbag.errors import UsageError
+from kitbag.library.agents import Agent
+from kitbag.library.registry import Registry
+from kitbag.packing.catalog import budget_of, render_skills
+from kitbag.packing.preload import preload
+from kitbag.runtime.options import Options
+from kitbag.text.hidden import one_line, reveal_hidden
+from kitbag.text.tokens import estimate_tokens
+
+if TYPE_CHECKING:
+    from claude_agent_sdk import AgentDefinition, ClaudeAgentOptions
+
+    from kitbag.mcp_server.served import Served
+
+NAME: Final = "kitbag"
+"""Of the server: its tools are called `mcp__kitbag__load_skill` and so on."""
+SKILL_TOOLS: Final = ("load_skill", "list_loaded_skills", "search_skills", "read_skill_file", "unload_skill")
+OTHER_TOOLS: Final = ("Task", "TaskOutput", "TaskStop", "list_agents", "pack")
+"""What the server has besides: with the SDK its own agents do that."""
+SPAWNING: Final = ("Task", "Agent")
+"""The same tool; newer versions of the CLI call it Agent."""
+_MODELS: Final = ("inherit", "sonnet", "opus", "haiku", "fable")
+_EFFORTS: Final = ("low", "medium", "high", "xhigh", "max")
+_PRELOADED_TOKENS: Final = 15_000
+
+
+def options(
+    prompt: str = "",
+    *,
+    directory: str = "",
+    team: str = "",
+    persona: str = "",
+    extra: Sequence[str] = (),
+    trust_workspace: bool = False,
+    in_process: bool = True,
+    claude_code: bool = False,
+    **more: Any,
+) -> "ClaudeAgentOptions":
+    """`prompt`: your own words instead of the usual beginning. `claude_code`: behind Claude Code's own prompt.
+    `in_process`: the server runs here, for one query or client at a time; else `kitbag mcp` is started. `more`: any
+    other field of ClaudeAgentOptions; tools, servers and agents that are given there are added.
+
+    In a workspace that is not trusted only your own and the built-in skills and agents are there. Settings of Claude
+    Code are not read unless `setting_sources` says so: what counts is what Kitbag found.
+    Raises UsageError, and NotFoundError for a team or persona that does not exist.
+    """
+    from claude_agent_sdk import ClaudeAgentOptions
+
+    from kitbag.mcp_server.served import lay_served
+
+    taken = [name for name in ("system_prompt", "strict_mcp_config") if name in more]
+    if taken:
+        raise UsageError(f"{taken[0]} is made here", "give your own words as `prompt`")
+    here = os.path.abspath(directory or str(more.get("cwd") or "") or os.getcwd())
+    given = Options(
+        directory=here,
+        team=team,
+        persona=persona,
+        extra=tuple(map(os.path.abspath, extra)),
+        trust_workspace=trust_workspace,
+    )
+    served = lay_served(given)
+    library = served.ground.library
+    text = system_prompt(prompt, library, served)
+    found = agent_definitions(library)
+    agents = {**found, **cast("Mapping[str, AgentDefinition]", more.pop("agents", None) or {})}
+    allowed = [f"mcp__{NAME}__{tool}" for tool in SKILL_TOOLS] + (list(SPAWNING) if agents else [])
+    refused = ["Skill", *(f"mcp__{NAME}__{tool}" for tool in OTHER_TOOLS)]
+    return ClaudeAgentOptions(
+        system_prompt={"type": "preset", "preset": "claude_code", "append": text} if claude_code else text,
+        mcp_servers={**_given_servers(more), NAME: _in_process(given) if in_process else _program(given)},
+        allowed_tools=list(dict.fromkeys((*allowed, *more.pop("allowed_tools", ())))),
+        disallowed_tools=list(dict.fromkeys((*refused, *more.pop("disallowed_tools", ())))),
+        agents=agents or None,
+        cwd=more.pop("cwd", None) or here,
+        strict_mcp_config=True,
+        **{"setting_sources": [], **more},
+    )
+
+
+# --- the prompt -------------------------------------------------------------------------------------------------
+
+
+def system_prompt(prompt: str, library: Registry, served: "Served | None" = None) -> str:
+    """The beginning, what team and persona add, what is left out for lack of trust, and the catalog of skills."""
+    persona = library.persona
+    parts = [
+        prompt.strip() or _usual(),
+        reveal_hidden(library.team_prompt()).strip(),
+        reveal_hidden(persona.system_prompt_additions).strip() if persona is not None else "",
+        _left_out(served) if served is not None else "",
+        render_skills(library.visible_skills(), budget_of(library.settings), over_mcp=True).text,
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _usual() -> str:
+    with open(os.path.join(os.path.dirname(__file__), "claude_sdk.md"), encoding="utf-8") as file:
+        return file.read().strip()
+
+
+def _left_out(served: "Served") -> str:
+    trust = served.ground.trust
+    if trust.is_open:
+        return ""
+    why = "has changed since it was trusted" if trust.state == "changed" else "is not trusted"
+    return (
+        f"The workspace {why}, so skills and agents that it brings are not there. `kitbag trust` shows them, and asks."
+    )
+
+
+# --- the server -------------------------------------------------------------------------------------------------
+
+
+def _in_process(given: Options) -> Any:
+    from kitbag.mcp_server.house import House
+    from kitbag.mcp_server.server import KitbagServer
+
+    server = KitbagServer(House(given))
+    server.instructions = ""  # the catalog stands in the prompt, once
+    return {"type": "sdk", "name": NAME, "instance": server, "alwaysLoad": True}
+
+
+def _program(given: Options) -> Any:
+    words = ["-m", "kitbag", "mcp", "--cwd", given.directory]
+    words += [word for one in given.extra for word in ("--dir", one)]
+    words += ["--team", given.team] if given.team else []
+    words += ["--persona", given.persona] if given.persona else []
+    words += ["--trust-workspace"] if given.trust_workspace else []
+    # Without `alwaysLoad` the CLI hides the tools behind a search.
+    return {"type": "stdio", "command": sys.executable, "args": words, "alwaysLoad": True}
+
+
+def _given_servers(more: dict[str, Any]) -> dict[str, Any]:
+    servers = more.pop("mcp_servers", None) or {}
+    if not isinstance(servers, Mapping):
+        raise UsageError("`mcp_servers` must be a dictionary here", "read your file, and give what is in it")
+    if NAME in servers:
+        raise UsageError(f"a server called {NAME} is made here", "call yours otherwise")
+    return dict(cast("Mapping[str, Any]", servers))
+
+
+# --- agents -----------------------------------------------------------------------------------------------------
+
+
+def agent_definitions(library: Registry) -> "dict[str, AgentDefinition]":
+    """Of agent files, those beside skills too (`_subagents/`); not of the built-in ones, which the CLI has itself. One
+    that no tool is left for is left out, as Kitbag would refuse to start it."""
+    found: dict[str, AgentDefinition] = {}
+    for agent, _ in library.visible_agents():
+        if agent.root.scope == "built-in" or agent.disabled or agent.tools.mode == "none":
+            continue
+        definition = agent_definition(agent, library)
+        if definition.tools is None or definition.tools:
+            name = re.sub(r"[^A-Za-z0-9_-]", "-", agent.name if agent.name not in found else agent.full_name)
+            found[name] = definition
+    return found
+
+
+def agent_definition(agent: Agent, library: Registry) -> "AgentDefinition":
+    """Never with more rights than Kitbag gives it: a tool of which the file allows some uses only is left out, because
+    a definition can't say that, and a mode counts only where it is stricter than the usual one."""
+    from claude_agent_sdk import AgentDefinition
+
+    access = agent.tools
+    tools: list[str] | None = None
+    if access.mode == "allow":
+        limited = {rule.split("(", 1)[0] for rule in access.specifiers}
+        tools = [_tool(name) for name in access.names if name not in limited and name != "Skill"]
+        if access.allows("Skill"):
+            tools += [f"mcp__{NAME}__{tool}" for tool in SKILL_TOOLS]
+    denied = [_tool(rule) for rule in access.denied if "(" not in rule]
+    denied += [name for name in {rule.split("(", 1)[0] for rule in (*access.denied, *access.specifiers) if "(" in rule}]
+    mode = {"plan": "plan", "locked": "dontAsk"}.get(agent.permission_mode)
+    return AgentDefinition(
+        description=one_line(reveal_hidden(agent.description)),
+        prompt=_agent_prompt(agent, library),
+        tools=tools,
+        disallowedTools=sorted(set(denied)) or None,
+        model=_model(agent),
+        maxTurns=agent.max_turns,
+        effort=cast(Any, agent.effort) if agent.effort in _EFFORTS else None,
+        background=True if agent.background else None,
+        permissionMode=cast(Any, mode),
+    )
+
+
+def _tool(name: str) -> str:
+    return "AskUserQuestion" if name == "AskUser" else name
+
+
+def _model(agent: Agent) -> str | None:
+    """One that the CLI can have, else whatever the conversation has."""
+    for name in (agent.model.name, *agent.model.alternatives):
+        last = name.rpartition("/")[2]
+        if name in _MODELS:
+            return name
+        if last.startswith("claude-") and name.partition("/")[0] in ("anthropic", last):
+            return last
+    return None
+
+
+def _agent_prompt(agent: Agent, library: Registry) -> str:
+    """The skills it begins with, whole; its own words; and the catalog, where it may load more."""
+    loaded = preload(agent, library, _PRELOADED_TOKENS, estimate_tokens)
+    parts = [entry.text.strip() for entry in loaded.entries]
+    parts.append(reveal_hidden(agent.body()).strip())
+    if agent.tools.allows("Skill"):
+        already = {skill.full_name for skill in loaded.skills}
+        pairs = [pair for pair in library.visible_skills(agent) if pair[0].full_name not in already]
+        parts.append(render_skills(pairs, budget_of(library.settings), over_mcp=True).text)
+    return "\n\n".join(part for part in parts if part) or one_line(agent.description)
