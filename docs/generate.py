@@ -10,6 +10,18 @@ from kitbag.settings import GROUPS, SETTINGS, STATES
 
 HERE = Path(__file__).resolve().parent
 
+REQUEST_KEYS = """With `--output-format json`: `type` (result), `status` (completed, empty, failed, cancelled, max-turns, max-tokens,
+max-cost), `result` (the answer), `session_id`, `model`, `turns`, `usage` (`input`, `output`, `cache_read`, `cache_write`),
+`cost_usd`, `seconds`, `error`, `fix`, `failed_calls` (`tool`, `problem`: also what was refused), `notices` (`severity`, `text`,
+`fix`), and `earlier` where there were several requests.
+
+With `--output-format stream-json`: one object a line, told apart by `type`: `start` (`session`, `model`, `mode`, `directory`,
+`skills`, `agents`, `tools`), `text` and `thinking` (`text`: a piece), `discarded` (the pieces since the last message are void),
+`message` (`message`: `role`, `parts`), `turn_end` (`turn`, `usage`, `cost_usd`), `tool_start` (`call_id`, `name`, `arguments`,
+`title`), `tool_progress` (`call_id`, `text`), `tool_end` (`call_id`, `name`, `is_error`, `summary`, `seconds`, `details`),
+`skill_loaded`, `skill_unloaded`, `compacted`, `retrying`, `notice`, and last `result`, as above without `failed_calls`
+and `notices`."""
+
 KEYS = {
     "skills list": "a list of objects: `name`, `full_name`, `kind` (skill or command), `description`, `when_to_use`, "
     "`argument_hint`, `scope`, `dialect`, `path`, `plugin`, `team`, `group`, `state`, `listed`, `model_may_load`, "
@@ -27,6 +39,21 @@ KEYS = {
     "(`name`, `variant`, `alternatives`, `original`), `permission_mode`, `permission_mode_original`, `max_turns`, `tools` "
     "(`mode`, `names`, `specifiers`, `denied`, `unknown`, `original`), `skills`, `state`, `listed`, `model_may_spawn`, "
     "`user_may_run`, `reason`, and further fields of the file.",
+    "agents run": "`id`, `name` (the agent), `status`, `is_finished`, `text` (the answer), `error`, `description`, `turns`, `tokens`, "
+    "`cost`, `seconds`, `activity`, `branch`, `warnings`, `is_command`, `code` (a command's exit code), `next` and `size` (of a "
+    "command's output, in bytes).",
+    "tasks list": "a list, the newest first: the keys of `agents run`, and `kind`, `agent`, `root` (the session that began it), "
+    "`parent`, `depth`, `background`, `directory`, `session`, `created`, `started`, `ended`, `run` (how often it was begun), "
+    "`recoveries`.",
+    "tasks show": "the keys of `tasks list`, and `prompt`, `command`, `costs` (`id`, `name`, `tokens`, `cost`, `all_tokens`, "
+    "`all_cost`, `children`: a list of these).",
+    "tasks output": "the keys of `agents run`, and `offset`.",
+    "tasks stop": "a list: `id`, `status`, `was_finished`, `others` (that it began and that were stopped with it), `processes` "
+    "(that are left).",
+    "tasks resume": "`id`, `status`.",
+    "tasks watch": "a line for each change: `id`, `agent`, `status`, `turns`, `tokens`, `activity`, `error`.",
+    "sessions list": "a list: `id`, `started`, `last`, `directory`, `model`, `status`, `turns`, `cost`, `about`, `forked_from`, "
+    "`problem`, `task`.",
     "agents show": "the keys of `agents list`, and `body`, `body_tokens`, `shadows`, `problems`. With `--prompt`: `prompt`, `tokens`, "
     "`token_counter`, `warnings`, `ledger`.",
     "personas list": "a list: `name`, `full_name`, `display_name`, `description`, `team`, `scope`, `path`, `core_skills`, "
@@ -82,6 +109,9 @@ def commands_page() -> str:
         "```\n" + EXIT_CODES.replace("\b\n", "").strip() + "\n```",
     ]
     context = click.Context(cli, info_name="kitbag", **cli.context_settings)
+    formatter = context.make_formatter()
+    click.Command.format_options(cli, context, formatter)  # of the group itself, without its commands
+    parts.append(f"## kitbag -p\n\n```\n{formatter.getvalue().strip()}\n```\n\n{REQUEST_KEYS}")
     for name in cli.list_commands(context):
         command = cli.get_command(context, name)
         assert command is not None

@@ -276,7 +276,9 @@ def until(condition: Callable[[], object]) -> None:
 
 
 @contextmanager
-def hostile_world(cache: pytest.Cache, patch: pytest.MonkeyPatch) -> Iterator[World]:
+def hostile_world(request: pytest.FixtureRequest, patch: pytest.MonkeyPatch) -> Iterator[World]:
+    cache = request.config.cache
+    assert cache is not None, "the world of these tests lies in pytest's cache"
     with tempfile.TemporaryDirectory(dir=cache.mkdir("hostile")) as base:
         world = World(Path(base).resolve())
         for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "KITBAG_MODEL", "KITBAG_HOME", "OLLAMA_HOST"):

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 import pytest
 
 import needs
-from behaviour.hostile import Call, Victim, bash, edit, processes_with, read, task, untouched, write
+from behaviour.hostile import Call, Victim, bash, edit, hostile_world, processes_with, read, task, untouched, write
 from kitbag.agent.loop import Limits
 from kitbag.agent.run import Run
 from kitbag.events import Event, Notice, ToolStarted, TurnEnded
@@ -89,6 +89,12 @@ BROKEN = [
     "{'a': 1}",
     '{"a": 1, "a": 1}',
 ]
+
+
+@pytest.fixture
+def victim(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Victim]:
+    with hostile_world(request, monkeypatch) as world:
+        yield Victim(world)
 
 
 class Case(NamedTuple):

@@ -3,19 +3,25 @@
 import os
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 import needs
 from behaviour.acting import MODES
-from behaviour.hostile import SECRET, Victim, bash, everything, processes_with, read, until, untouched
+from behaviour.hostile import SECRET, Victim, bash, everything, hostile_world, processes_with, read, until, untouched
 from behaviour.test_permissions import CHANGING, JOINED, NESTED, NOT_READING, TARGETS, WRAPPED
 from tools.using import memory_growth
 
 ASKING = ("default", "acceptEdits", "locked")
 """Modes in which not everything runs that a sandbox holds."""
+
+
+@pytest.fixture
+def victim(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Victim]:
+    with hostile_world(request, monkeypatch) as world:
+        yield Victim(world)
 
 
 @pytest.fixture(autouse=True)
@@ -34,10 +40,10 @@ def tripped(victim: Victim) -> bool:
     return victim.world.canary.exists() or any(victim.root.rglob("ran"))
 
 
-def refused_all(victim: Victim, commands: Sequence[str], mode: str, **options: tuple[str, ...]) -> None:
+def refused_all(victim: Victim, commands: Sequence[str], mode: str) -> None:
     """Not one of them begins."""
     with untouched(victim.world, victim.root / "src"):
-        told = victim.attack(*map(bash, commands), mode=mode, **options)
+        told = victim.attack(*map(bash, commands), mode=mode)
     # Half a character, and what is no name for an argument, is refused before anybody decides.
     assert [(mode, one.call[1]) for one in told if not (one.refused or "was not run" in one.text)] == []
     assert len(told) == len(commands)
@@ -73,7 +79,7 @@ def test_D14_the_command_itself_runs(victim: Victim) -> None:
         assert "the first" in told[0].text
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["plan", "default", "autonomous"])
 def test_D16_a_denied_command_runs_in_no_wrapping(victim: Victim, mode: str) -> None:
     victim.allow("Bash(*)", "Bash(curl:*)", "Bash(env:*)", deny=["Bash(curl:*)"])
     refused_all(victim, WRAPPED, mode)
@@ -227,7 +233,7 @@ def test_a_command_in_the_background_is_held_like_any_other(victim: Victim) -> N
     with untouched(victim.world):
         told = victim.replies([[bash(reach, run_in_background=True)]], mode="autonomous")
         assert not told[0].is_error, told[0].text
-        until(lambda: (victim.root / "ran-behind").exists())
+        until((victim.root / "ran-behind").exists)
         task_id = told[0].text.split("task ")[1].split(".")[0]
         ended = victim.attack(("TaskOutput", {"task_id": task_id, "timeout": 20_000}), mode="autonomous")
     assert "Read-only file system" in ended[0].text

@@ -14,7 +14,20 @@ import pytest
 
 import needs
 from behaviour.acting import MODES
-from behaviour.hostile import SECRET, Call, Told, Victim, bash, edit, everything, read, task, untouched, write
+from behaviour.hostile import (
+    SECRET,
+    Call,
+    Told,
+    Victim,
+    bash,
+    edit,
+    everything,
+    hostile_world,
+    read,
+    task,
+    untouched,
+    write,
+)
 from behaviour.test_permissions import CONTROL
 from tools.using import memory_growth
 
@@ -22,6 +35,12 @@ EDITING = ("acceptEdits", "autonomous")
 SLOWEST = 2.0
 MOST_GROWTH = 100 << 20
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
+
+
+@pytest.fixture
+def victim(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Victim]:
+    with hostile_world(request, monkeypatch) as world:
+        yield Victim(world)
 
 
 def glob(pattern: str, path: object = "") -> Call:
@@ -72,10 +91,17 @@ def test_D07_a_link_is_denied_by_each_of_its_names(victim: Victim, named: str) -
     calls = every_use("link")
     if named != "the link":
         calls += every_use("folder/secret.txt") + every_use("hidden/secret.txt")
+        for path in (
+            "hidden/secret.txt/",
+            "hidden//./secret.txt",
+            "src/../hidden/secret.txt",
+            f"{victim.root}/hidden/secret.txt",
+        ):
+            calls += [read(path), grep(path), edit(path, "untouched", "evil"), bash(f"cat {path}")]
         calls += [grep(), grep("."), grep("hidden"), glob("**/*.txt"), glob("*", "folder"), glob("folder/*")]
         calls += [bash("cd hidden && cat secret.txt"), bash("cat hid*/secret.txt"), bash("cat $PWD/hidden/secret.txt")]
         calls += [bash("grep -r CANARY ."), bash("git grep --no-index CANARY"), bash("rg CANARY"), bash("dd if=link")]
-    for mode in MODES:
+    for mode in ("plan", "acceptEdits", "autonomous"):
         with untouched(world, victim.root):
             told = victim.attack(*calls, mode=mode, no_tools=(f"Read{rule[named]}", f"Edit{rule[named]}"))
         assert [(mode, one.call) for one in told if SECRET in one.text] == []
@@ -151,11 +177,11 @@ def test_D09_no_write_gets_out_while_a_folder_is_swapped_for_a_link(victim: Vict
     folder = victim.root / "d"
     folder.mkdir()
     with untouched(victim.world), swapping(folder, victim.world.outside):
-        told = victim.attack(*(write(f"d/f{number}", "evil\n") for number in range(300)), mode="acceptEdits")
+        told = victim.attack(*(write(f"d/f{number}", "evil\n") for number in range(150)), mode="acceptEdits")
     made = sum(not one.is_error for one in told)
     real = folder if not folder.is_symlink() else folder.with_name("link")
-    assert (len(os.listdir(real)), len(told)) == (made, 300)
-    assert 0 < made < 300, "nothing was swapped while it was written"
+    assert (len(os.listdir(real)), len(told)) == (made, 150)
+    assert 0 < made < 150, "nothing was swapped while it was written"
 
 
 @pytest.mark.parametrize("mode", EDITING)
@@ -202,6 +228,23 @@ def test_D11_control_paths_change_in_no_mode_without_an_answer(
         told = victim.attack(*calls, mode=mode)
         assert [(mode, one.call) for one in told if not one.refused] == []
         assert found() == before
+
+
+@pytest.mark.parametrize("mode", ["default", "acceptEdits", "autonomous"])
+def test_D11_nor_from_inside_a_folder_that_an_earlier_command_went_to(victim: Victim, mode: str) -> None:
+    needs.bubblewrap()
+    (victim.root / ".git/hooks").mkdir()
+    inside = [
+        write("pre-commit"),
+        edit("../config", "core", "evil"),
+        bash("echo evil > post-commit"),
+        bash("touch x"),
+        bash("cp ../HEAD x"),
+    ]
+    with untouched(victim.world, victim.root / ".git"):
+        told = victim.replies([[bash("cd .git/hooks")], inside], mode=mode)
+    assert "[Now in " in told[0].text
+    assert [one.call for one in told[1:] if not one.refused] == []
 
 
 @pytest.fixture

@@ -3,12 +3,25 @@
 import json
 import os
 import subprocess
+from collections.abc import Iterator
 
 import pytest
 
 import needs
 from behaviour.acting import MODES
-from behaviour.hostile import Call, Recorder, Victim, bash, edit, everything, read, task, untouched, write
+from behaviour.hostile import (
+    Call,
+    Recorder,
+    Victim,
+    bash,
+    edit,
+    everything,
+    hostile_world,
+    read,
+    task,
+    untouched,
+    write,
+)
 from kitbag.permissions import sandbox
 from kitbag.permissions.approvals import Question
 from kitbag.permissions.model import Protection
@@ -25,6 +38,12 @@ HIDING = [
     "x" * 5_000,
     "$(touch made) `touch made` ${x@P} \\",
 ]
+
+
+@pytest.fixture
+def victim(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Victim]:
+    with hostile_world(request, monkeypatch) as world:
+        yield Victim(world)
 
 
 def test_D22_what_is_asked_is_what_runs_byte_for_byte(victim: Victim) -> None:
@@ -44,7 +63,7 @@ def test_D22_what_is_asked_is_what_runs_byte_for_byte(victim: Victim) -> None:
     assert not (victim.root / "made").exists()
     assert sum(not one.is_error for one in told) >= len(told) - 2
     seen = "".join(line for question in person.questions for line in shown(question, None))
-    assert not {char for char in "\u200b\u2060\ufeff\u202e\u2066\x1b\x07\x9b\r\t\U000e0041"} & set(seen)
+    assert not set("\u200b\u2060\ufeff\u202e\u2066\x1b\x07\x9b\r\t\U000e0041") & set(seen)
     assert "payload" in seen
 
 
@@ -180,7 +199,7 @@ def test_D24_without_a_sandbox_no_mode_runs_a_command_by_itself(
     told = victim.attack(bash("echo x > made"), mode="default", approver=person)
     assert not told[0].is_error
     assert [question.judgement.sandbox for question in person.questions] == ["none"]
-    assert any("no sandbox" in line for line in shown(person.questions[0]))
+    assert any("with all your rights" in line for line in shown(person.questions[0]))
 
 
 def test_D25_no_skill_beats_a_rule_that_denies_or_asks(victim: Victim) -> None:

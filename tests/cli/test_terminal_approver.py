@@ -1,5 +1,6 @@
 """The question at a real terminal, answered by keys; a program in a pseudo-terminal asks."""
 
+import codecs
 import contextlib
 import json
 import os
@@ -61,6 +62,7 @@ class Terminal:
         # It becomes the leader of a session whose terminal is this one, as in a terminal window.
         start = "import fcntl, sys, termios; fcntl.ioctl(3, termios.TIOCSCTTY, 0); exec(sys.argv.pop(1))"
         arguments = [str(world.home), str(world.workspace), str(self.settings), str(seconds)]
+        self._characters = codecs.getincrementaldecoder("utf-8")()
         self.process = subprocess.Popen(
             [sys.executable, "-c", _at_three(inner) + start, program, *arguments, *map(json.dumps, wishes)],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -74,7 +76,9 @@ class Terminal:
             ready, _, _ = select.select([self._screen], [], [], 0.2)
             if ready:
                 with contextlib.suppress(OSError):
-                    self.seen += os.read(self._screen, 65536).decode().replace("\r\n", "\n")
+                    # A read may end inside a character, or between the two of a line's end.
+                    read = self._characters.decode(os.read(self._screen, 65536))
+                    self.seen = (self.seen + read).replace("\r\n", "\n")
             assert time.monotonic() < deadline, self.seen
             assert ready or self.process.poll() is None, (self.seen, self.process.communicate())
         shown, _, self.seen = self.seen.partition(text)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
@@ -19,6 +20,16 @@ from kitbag.mcp_server.serving import Listening
 from kitbag.runtime.options import Options
 
 HANG = 30.0
+
+
+@pytest.fixture(autouse=True)
+def at_home(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test has its own home; nothing of the machine's models is seen. Imported by each module that needs it."""
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "KITBAG_MODEL", "OLLAMA_HOST"):
+        monkeypatch.delenv(name, raising=False)
+        world.env.pop(name, None)
+    monkeypatch.setenv("HOME", str(world.home))
+    monkeypatch.setenv("KITBAG_HOME", str(world.home / ".kitbag"))
 
 
 def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -39,9 +50,12 @@ class Served:
 
     @contextlib.asynccontextmanager
     async def client(self, mode: str = "auto", **options: Any) -> AsyncIterator[Client]:
-        async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {self.token}"}, timeout=HANG) as http:
-            async with Client(streamable_http_client(self.url, http_client=http), mode=mode, **options) as client:
-                yield client
+        given = {"Authorization": f"Bearer {self.token}"}
+        async with (
+            httpx2.AsyncClient(headers=given, timeout=HANG) as http,
+            Client(streamable_http_client(self.url, http_client=http), mode=mode, **options) as client,
+        ):
+            yield client
 
     @contextlib.asynccontextmanager
     async def http(self, **headers: str) -> AsyncIterator[httpx2.AsyncClient]:

@@ -8,11 +8,14 @@ import mcp_types as types
 import pytest
 from mcp import Client, MCPError
 from mcp_types import INVALID_PARAMS
+from pydantic import ConfigDict
 
 from conftest import World
-from mcp_server.connected import run, served, text
+from mcp_server.connected import at_home, run, served, text
 
 MINE = "~/.kitbag/skills"
+
+__all__ = ["at_home"]  # a fixture that every test here uses
 
 
 class Ask(types.Request[dict[str, Any] | None, Literal["skills/list", "skills/get", "resources/directory/read"]]):
@@ -21,7 +24,7 @@ class Ask(types.Request[dict[str, Any] | None, Literal["skills/list", "skills/ge
 
 
 class Anything(types.Result):
-    model_config = {"extra": "allow"}
+    model_config = ConfigDict(extra="allow")
 
 
 async def ask(client: Client, method: Any, **params: Any) -> dict[str, Any]:

@@ -5,9 +5,11 @@ import asyncio
 import pytest
 
 from conftest import World
-from mcp_server.connected import run, served, text
+from mcp_server.connected import at_home, run, served, text
 
 MINE = "~/.kitbag/skills"
+
+__all__ = ["at_home"]  # a fixture that every test here uses
 
 
 def test_a_skill_is_delivered_with_its_header_and_the_block_of_every_delivery(world: World) -> None:

@@ -11,10 +11,12 @@ from mcp_types import ResourceListChangedNotification
 
 from conftest import World
 from kitbag.mcp_server.stdio import LONGEST_LINE
-from mcp_server.connected import over_stdio, run, text
+from mcp_server.connected import at_home, over_stdio, run, text
 from mcp_server.test_agent_calls import board, scripted, until
 
 INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+
+__all__ = ["at_home"]  # a fixture that every test here uses
 
 
 class Process:

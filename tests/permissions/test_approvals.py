@@ -406,3 +406,20 @@ def test_a_rule_for_files_names_the_place_and_none_is_offered_for_what_is_protec
         ("Unknown", {}, ""),
     ):
         assert suggest_rule(allowed, tool, arguments, root) == rule
+
+
+def test_what_was_agreed_to_for_a_session_is_asked_anew_when_what_was_said_about_it_has_changed(
+    permissions: Make,
+) -> None:
+    """An agent's file may have changed: the same call starts another agent then."""
+    person = Person(Answer("allow", "session"), Answer("deny"))
+    approvals = Approvals(person)
+    start = {"subagent_type": "helper", "prompt": "Help."}
+
+    def asked(mode: str) -> Permit | Refusal:
+        return asyncio.run(approvals.authorize(permissions(), "Task", start, facts=(("mode", mode),)))
+
+    assert isinstance(asked("plan"), Permit)
+    assert isinstance(asked("plan"), Permit)
+    assert len(person.asked) == 1
+    assert isinstance(asked("autonomous"), Refusal)

@@ -265,3 +265,39 @@ def test_what_a_program_changes_in_the_workspace_can_be_taken_back(world: World)
     assert target.read_text() == "by the server"
     shown = world.json("undo", "--list")
     assert [file["path"] for file in shown["turns"][0]["files"]] == [str(target)]
+
+
+def test_a_run_that_is_cancelled_in_a_call_says_so_to_the_server_and_ends_it(world: World, notes: Path) -> None:
+    own(world, plain=described(tools=["hang"], notes=str(notes)))
+
+    async def go() -> None:
+        model = Scripted(Script([Rule([use("hang"), Step(text="Never.")])]))
+        async with asyncio.timeout(HANG), Agent(provider=model, directory=str(world.workspace)) as agent:
+            async with agent.run("Hang.") as run:
+                await until(lambda: notes.exists() and "call hang" in notes.read_text())
+                run.cancel()
+                assert (await run.wait()).status == "cancelled"
+            await until(lambda: "cancelled" in notes.read_text())
+
+    asyncio.run(go())
+    assert not any(is_alive(pid) for pid in started(notes))
+
+
+def test_leaving_before_the_run_has_begun_leaves_nothing(world: World, notes: Path) -> None:
+    own(world, "[mcp]\nwait = 30\n", plain=described(silent=True, notes=str(notes)))
+
+    async def begin() -> None:
+        async with Agent(provider=Scripted(Script([])), directory=str(world.workspace)):
+            raise AssertionError("it can't have begun")
+
+    async def go() -> None:
+        async with asyncio.timeout(HANG):
+            beginning = asyncio.create_task(begin())
+            await until(lambda: started(notes))
+            beginning.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await beginning
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(go())
+    assert not any(is_alive(pid) for pid in started(notes))

@@ -9,9 +9,11 @@ import pytest
 
 from agent.changing import tree
 from conftest import World
+from kitbag.agent.undo import read_turns
 from kitbag.messages import Text
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.options import Options
+from kitbag.store.kept_files import KeptFiles
 from kitbag.testing import Rule, Script, Scripted, Step
 
 
@@ -67,3 +69,31 @@ def test_write_edit_and_bash_are_taken_back_and_the_model_hears_of_it(at_home: W
     assert "The user has taken back what you did in answer to message 1" in last_words(model)
     assert f"{Path(world.workspace).resolve()}/a.py (restored)" in last_words(model)
     assert "taken back" not in last_words(ask(world, "Again", resume="last"))
+
+
+def test_what_an_agent_changed_belongs_to_the_turn_that_started_it_whatever_its_calls_are_called(
+    at_home: World,
+) -> None:
+    """Some models begin anew with their ids in each conversation."""
+    world = at_home
+    world.write(
+        "~/.kitbag/agents/writer.md",
+        "---\nname: writer\ndescription: Writes.\ntools: Write\npermission-mode: acceptEdits\n---\nWrite.\n",
+    )
+    world.write("~/.kitbag/settings.toml", "[permissions]\nallow = ['Task']\n")
+    starts = call("Task", subagent_type="writer", prompt="Write.")
+    rules = [
+        Rule([call("Write", file_path="b.txt", content="2"), Step(text="Done.")], system="## Your Task"),
+        Rule([call("Write", file_path="a.txt", content="1"), Step(text="Done."), starts, Step(text="Done.")]),
+    ]
+
+    async def work() -> dict[int, list[str]]:
+        options = Options(directory=str(world.workspace), mode="acceptEdits")
+        async with asyncio.timeout(30), Agent(options=options, provider=Scripted(Script(rules))) as agent:
+            for request in ("One.", "Two."):
+                async with agent.run(request) as run:
+                    await run.wait()
+            turns = read_turns(agent.journal, agent.session.id, KeptFiles(str(world.home / ".kitbag")))
+            return {turn.number: [Path(change.path).name for change in turn.changes] for turn in turns}
+
+    assert asyncio.run(work()) == {1: ["a.txt"], 2: ["b.txt"]}

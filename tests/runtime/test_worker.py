@@ -15,8 +15,12 @@ from pathlib import Path
 import pytest
 
 from kitbag.agent.session import new_id
+from kitbag.permissions.approval_queue import ApprovalQueue
+from kitbag.permissions.approvals import Question, digest_of
+from kitbag.permissions.model import Judgement
 from kitbag.runtime import worker_process
-from kitbag.runtime.worker import Worker
+from kitbag.runtime.subagent import asked_by
+from kitbag.runtime.worker import MOST_RECOVERIES, Worker
 from kitbag.runtime.worker_process import at_work, ensure_worker, look_after
 from kitbag.tasks.owner import this_process
 from kitbag.tasks.processes import MARK, processes_of
@@ -276,3 +280,27 @@ class TestLimits:
         second = workshop.put(options={"max_tokens": 3_000})
         workshop.work()
         assert [workshop.task(task_id).status for task_id in (first, second)] == ["completed", "max-tokens"]
+
+
+def test_a_task_that_is_not_tried_again_leaves_no_question_behind(workshop: Workshop) -> None:
+    async def work() -> list[str]:
+        worker = Worker(workshop.journal, log=lambda _: None)
+        found = workshop.task(task_id)
+        queue = ApprovalQueue(workshop.journal)
+        question = Question(
+            "q1",
+            "Bash",
+            "{}",
+            "/",
+            Judgement("ask", "", ()),
+            digest_of("Bash", "{}", "/"),
+            asked_by(found.agent, found.id),
+        )
+        await queue.put(question)
+        await worker.board.claim(found)
+        await worker._recover(workshop.task(task_id)._replace(recoveries=MOST_RECOVERIES))
+        return [waiting.question.id for waiting in queue.pending()]
+
+    task_id = workshop.put()
+    assert asyncio.run(work()) == []
+    assert workshop.task(task_id).status == "interrupted"

@@ -48,6 +48,8 @@ def command(port: int | None, **given: Any) -> None:
     if port is None and (given["names"] or given["token_file"] or given["host"] != "127.0.0.1"):
         raise UsageError("--host, --name and --token-file are for --http", "add --http PORT")
     listening = Listening(port, given["host"], given["names"], given["token_file"]) if port is not None else None
+    if port is None and sys.stdin is not None and sys.stdin.isatty():
+        _tell("an MCP client starts this command and talks to it; docs/clients.md shows how, Ctrl-C ends it")
     over = contextlib.suppress(asyncio.CancelledError, interruption.InterruptedRunError)
     with interruption.Interruption() as interrupted, over:
         interruption.run(_serve(_options(given), listening, interrupted))

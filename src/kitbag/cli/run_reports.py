@@ -41,6 +41,7 @@ _NAMES: Final = {
     "ThinkingDelta": "thinking",
     "MessageAdded": "message",
     "ToolStarted": "tool_start",
+    "ToolProgress": "tool_progress",
     "ToolFinished": "tool_end",
     "SkillLoaded": "skill_loaded",
     "SkillUnloaded": "skill_unloaded",

@@ -228,13 +228,16 @@ def stop(task_ids: tuple[str, ...], as_json: bool) -> None:
 def resume(task_id: str, prompt: str, as_json: bool) -> None:
     """Let a task go on in the background, from where it was; PROMPT tells it what to do now."""
     from kitbag.agent.session import resume as resume_session
+    from kitbag.runtime.agent_rights import MARK
     from kitbag.runtime.worker_process import ensure_worker
 
     async def queue(board: Board, task: Task) -> bool:
         wish = board.wish(task.id)
         before = resume_session(board.journal, task.session).totals.turns
         more = prompt or "Go on with your task. What ran when you were interrupted may have taken effect: look first."
-        return await board.queue_again(task, wish._replace(prompt=more, turns_before=before))
+        # The person lets it go on, also where its agent is another one by now.
+        options = {name: value for name, value in wish.options.items() if name != MARK}
+        return await board.queue_again(task, wish._replace(prompt=more, turns_before=before, options=options))
 
     with open_board() as board:
         task = board.find(task_id)

@@ -1,4 +1,4 @@
-"""Options for the Claude Agent SDK (`pip install 'kitbag[claude]'`): skills from a catalog, loaded when they are needed.
+"""Options for the Claude Agent SDK (`pip install 'kitbag[claude]'`): skills from a catalog, loaded when needed.
 
     from claude_agent_sdk import query
     from kitbag.integrations.claude_sdk import options
@@ -21,14 +21,14 @@ from kitbag.library.agents import Agent
 from kitbag.library.registry import Registry
 from kitbag.packing.catalog import budget_of, render_skills
 from kitbag.packing.preload import preload
+from kitbag.permissions.trust import Trust
+from kitbag.runtime.ground import lay_ground
 from kitbag.runtime.options import Options
 from kitbag.text.hidden import one_line, reveal_hidden
 from kitbag.text.tokens import estimate_tokens
 
 if TYPE_CHECKING:
     from claude_agent_sdk import AgentDefinition, ClaudeAgentOptions
-
-    from kitbag.mcp_server.served import Served
 
 NAME: Final = "kitbag"
 """Of the server: its tools are called `mcp__kitbag__load_skill` and so on."""
@@ -64,7 +64,8 @@ def options(
     """
     from claude_agent_sdk import ClaudeAgentOptions
 
-    from kitbag.mcp_server.served import lay_served
+    from kitbag.library.scopes import find_places
+    from kitbag.permissions.rule_files import Given
 
     taken = [name for name in ("system_prompt", "strict_mcp_config") if name in more]
     if taken:
@@ -77,36 +78,46 @@ def options(
         extra=tuple(map(os.path.abspath, extra)),
         trust_workspace=trust_workspace,
     )
-    served = lay_served(given)
-    library = served.ground.library
-    text = system_prompt(prompt, library, served)
+    ground = lay_ground(
+        find_places(here),
+        given=Given(),
+        trust_workspace=trust_workspace,
+        extra=given.extra,
+        team=team,
+        persona=persona,
+    )
+    library = ground.library
+    text = system_prompt(prompt, library, ground.trust)
     found = agent_definitions(library)
     agents = {**found, **cast("Mapping[str, AgentDefinition]", more.pop("agents", None) or {})}
     allowed = [f"mcp__{NAME}__{tool}" for tool in SKILL_TOOLS] + (list(SPAWNING) if agents else [])
     refused = ["Skill", *(f"mcp__{NAME}__{tool}" for tool in OTHER_TOOLS)]
+    servers = {**_given_servers(more), NAME: _in_process(given) if in_process else _program(given)}
+    allowed += more.pop("allowed_tools", ())
+    refused += more.pop("disallowed_tools", ())
+    rest: dict[str, Any] = {"setting_sources": [], "cwd": here, **more}
     return ClaudeAgentOptions(
         system_prompt={"type": "preset", "preset": "claude_code", "append": text} if claude_code else text,
-        mcp_servers={**_given_servers(more), NAME: _in_process(given) if in_process else _program(given)},
-        allowed_tools=list(dict.fromkeys((*allowed, *more.pop("allowed_tools", ())))),
-        disallowed_tools=list(dict.fromkeys((*refused, *more.pop("disallowed_tools", ())))),
+        mcp_servers=servers,
+        allowed_tools=list(dict.fromkeys(allowed)),
+        disallowed_tools=list(dict.fromkeys(refused)),
         agents=agents or None,
-        cwd=more.pop("cwd", None) or here,
         strict_mcp_config=True,
-        **{"setting_sources": [], **more},
+        **rest,
     )
 
 
 # --- the prompt -------------------------------------------------------------------------------------------------
 
 
-def system_prompt(prompt: str, library: Registry, served: "Served | None" = None) -> str:
+def system_prompt(prompt: str, library: Registry, trust: Trust | None = None) -> str:
     """The beginning, what team and persona add, what is left out for lack of trust, and the catalog of skills."""
     persona = library.persona
     parts = [
         prompt.strip() or _usual(),
         reveal_hidden(library.team_prompt()).strip(),
         reveal_hidden(persona.system_prompt_additions).strip() if persona is not None else "",
-        _left_out(served) if served is not None else "",
+        _left_out(trust) if trust is not None else "",
         render_skills(library.visible_skills(), budget_of(library.settings), over_mcp=True).text,
     ]
     return "\n\n".join(part for part in parts if part)
@@ -117,8 +128,7 @@ def _usual() -> str:
         return file.read().strip()
 
 
-def _left_out(served: "Served") -> str:
-    trust = served.ground.trust
+def _left_out(trust: Trust) -> str:
     if trust.is_open:
         return ""
     why = "has changed since it was trusted" if trust.state == "changed" else "is not trusted"
@@ -150,7 +160,7 @@ def _program(given: Options) -> Any:
 
 
 def _given_servers(more: dict[str, Any]) -> dict[str, Any]:
-    servers = more.pop("mcp_servers", None) or {}
+    servers: object = more.pop("mcp_servers", None) or {}
     if not isinstance(servers, Mapping):
         raise UsageError("`mcp_servers` must be a dictionary here", "read your file, and give what is in it")
     if NAME in servers:
@@ -188,7 +198,7 @@ def agent_definition(agent: Agent, library: Registry) -> "AgentDefinition":
         if access.allows("Skill"):
             tools += [f"mcp__{NAME}__{tool}" for tool in SKILL_TOOLS]
     denied = [_tool(rule) for rule in access.denied if "(" not in rule]
-    denied += [name for name in {rule.split("(", 1)[0] for rule in (*access.denied, *access.specifiers) if "(" in rule}]
+    denied += list({rule.split("(", 1)[0] for rule in (*access.denied, *access.specifiers) if "(" in rule})
     mode = {"plan": "plan", "locked": "dontAsk"}.get(agent.permission_mode)
     return AgentDefinition(
         description=one_line(reveal_hidden(agent.description)),

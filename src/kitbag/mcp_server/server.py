@@ -39,6 +39,8 @@ from kitbag.mcp_server.skill_entries import EXTENSION, SETTINGS
 
 logger = logging.getLogger(__name__)
 
+TELL_SECONDS: Final = 2.0
+"""A client that does not read is not waited for."""
 SESSION_HEADER: Final = "mcp-session-id"
 _CHANGES: Final = NotificationOptions(tools_changed=True, resources_changed=True)
 Context = ServerRequestContext[Any, Any]
@@ -116,7 +118,8 @@ class KitbagServer(Server[Any]):
         for client in self._house.clients.all():
             if client.session is None:
                 continue
-            with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            gone = contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError)
+            with gone, anyio.move_on_after(TELL_SECONDS):
                 await client.session.send_tool_list_changed()
                 await client.session.send_resource_list_changed()
         await self._bus.publish(ToolsListChanged())

@@ -36,7 +36,7 @@ def verbatim_head(data: bytes) -> dict[str, Any]:
         raise NotVerbatimError("it does not begin with a head between two lines of ---")
     loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
     try:
-        value = _Builder(yaml).build(yaml.parse(parts.head, Loader=loader))  # pyright: ignore[reportUnknownMemberType]
+        value = _Builder(yaml).build(yaml.parse(f"{parts.head}\n", Loader=loader))  # pyright: ignore[reportUnknownMemberType]
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise NotVerbatimError(
             f"its head is not plain YAML: {str(error).splitlines()[0] if str(error) else ''}"

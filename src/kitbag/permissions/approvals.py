@@ -124,6 +124,11 @@ class Approvals:
         self._rules: tuple[Rule, ...] = ()
         self._agreed: set[tuple[str, object, object]] = set()
         self._asking = asyncio.Lock()
+        self._waiting: list[str] = []
+
+    def waiting(self) -> tuple[str, ...]:
+        """Those who wait for an answer at this moment, or for their turn to ask: each `asked_by` once a question."""
+        return tuple(self._waiting)
 
     def permissions(self, permissions: Permissions) -> Permissions:
         """With the rules that were agreed to in this session."""
@@ -150,12 +155,16 @@ class Approvals:
             return found
         if asker is None:
             return Refusal(f"it needs an answer, and nobody can be asked: {found.judgement.reason}. {_FIX}", "nobody")
-        if not asker.one_at_a_time:
-            return await self._ask(asker, permissions, found, facts)
-        async with self._asking:
-            # The answer to another question may have been one to this.
-            found = self._look(permissions, tool, text, start, asked_by, facts)
-            return await self._ask(asker, permissions, found, facts) if isinstance(found, Question) else found
+        self._waiting.append(asked_by)
+        try:
+            if not asker.one_at_a_time:
+                return await self._ask(asker, permissions, found, facts)
+            async with self._asking:
+                # The answer to another question may have been one to this.
+                found = self._look(permissions, tool, text, start, asked_by, facts)
+                return await self._ask(asker, permissions, found, facts) if isinstance(found, Question) else found
+        finally:
+            self._waiting.remove(asked_by)
 
     def _look(
         self,

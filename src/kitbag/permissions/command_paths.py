@@ -28,21 +28,8 @@ _NAMES_ONLY: Final = frozenset(
 # They change what they name in ways that are never approved without a question, so the table has no paths of theirs.
 _CHANGES: Final = frozenset(
     (
-        *(
-            "rm",
-            "rmdir",
-            "unlink",
-            "shred",
-            "truncate",
-            "chmod",
-            "chown",
-            "chgrp",
-            "ln",
-            "install",
-            "setfacl",
-            "chattr",
-        ),
-        *("patch", "sponge"),
+        *("rm", "rmdir", "unlink", "shred", "truncate", "chmod", "chown", "chgrp", "ln", "install", "setfacl"),
+        *("chattr", "patch", "sponge"),
     )
 )
 # They read all that is in a folder, also where an option is not known to the table.

@@ -46,7 +46,7 @@ from kitbag.runtime.model_choice import Wishes, choose_model, given_model
 from kitbag.runtime.options import Options
 from kitbag.runtime.person_permissions import mode_of_run, person_permissions
 from kitbag.runtime.requests import Requests
-from kitbag.runtime.servers import open_servers, server_tools, told_unknown
+from kitbag.runtime.servers import close_servers, open_servers, server_tools, told_unknown
 from kitbag.runtime.skill_texts import drop_unusable, prepares_skills
 from kitbag.runtime.sources import model_sources
 from kitbag.runtime.system_prompt import SystemPrompt, blocks_of
@@ -224,7 +224,7 @@ class Agent:
     async def _open_servers(self) -> None:
         self.servers = await open_servers(self.ground, self.permissions, self.definition, self.options.only_tools)
         if self.servers is not None:
-            self._opened.push_async_callback(self.servers.close)
+            self._opened.push_async_callback(close_servers, self.servers)
         self.notices += told_unknown(self.servers, self.definition)
 
     def _make_toolset(self) -> Toolset:

@@ -15,6 +15,7 @@ from kitbag.library.agents import Agent as AgentFile
 from kitbag.permissions.approvals import Refusal
 from kitbag.permissions.decide import Permissions, child_mode
 from kitbag.permissions.model import Judgement
+from kitbag.runtime.agent_rights import MARK, mark_of, tools_in_words
 from kitbag.runtime.options import Options
 from kitbag.runtime.stopping import stop_task
 from kitbag.runtime.subagent import Inherited
@@ -95,7 +96,7 @@ class Delegated:
     def facts(self, agent: str, resume: str) -> tuple[tuple[str, str], ...]:
         definition = self._usable(agent)
         mode = child_mode(self._inherited().mode, definition.permission_mode)
-        return (("mode", mode), ("tools", _tools_of(definition)), ("from", definition.path))
+        return (("mode", mode), ("tools", tools_in_words(definition)), ("from", definition.path))
 
     def _usable(self, name: str) -> AgentFile:
         library = self._inherited().ground.library
@@ -159,7 +160,7 @@ class Delegated:
             errand.max_turns,
             pack=errand.pack,
             directory=inherited.ground.places.cwd,
-            options={**options_for_worker(inherited.options), AGENT_WAS: rights_in_words(definition)},
+            options={**options_for_worker(inherited.options), MARK: mark_of(definition)},
         )
 
     async def _resume(self, errand: Errand, wish: Wish, background: bool, progress: Callable[[str], None]) -> Report:
@@ -325,14 +326,3 @@ def options_for_worker(options: Options) -> dict[str, Any]:
         "max_tokens": options.limits.tokens,
         "max_cost": options.limits.cost,
     }
-
-
-def _tools_of(definition: AgentFile) -> str:
-    """For whoever has to allow it: what it may use, whatever the one who starts it may."""
-    access = definition.tools
-    limited = {rule.partition("(")[0] for rule in access.specifiers}
-    only = sorted((*(name for name in access.names if name not in limited), *access.specifiers))
-    has = ", ".join(only)
-    if access.mode != "allow":
-        has = f"all that your rules leave{', of some only ' if has else ''}{has}"
-    return f"{has}; not {', '.join(sorted(access.denied))}" if access.denied else has

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from kitbag.agent.shielded import to_its_end
 from kitbag.events import Notice
 from kitbag.library.agents import Agent as AgentFile
 from kitbag.library.tool_names import ToolAccess, parse_tools
@@ -29,8 +30,17 @@ async def open_servers(
     if not _may_have(agent.tools if agent is not None else None) or not _may_have(_access(only_tools)):
         return None
     servers = find_servers(ground)
-    await servers.open()
+    try:
+        await servers.open()
+    except BaseException:
+        await close_servers(servers)
+        raise
     return servers
+
+
+async def close_servers(servers: "Servers") -> None:
+    """To its end, which is bounded: nothing that was started may stay."""
+    await to_its_end(servers.close())
 
 
 def any_configured(ground: Ground) -> bool:

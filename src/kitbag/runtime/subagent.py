@@ -25,6 +25,7 @@ from kitbag.runtime.ground import Ground
 from kitbag.runtime.model_choice import Wishes, choose_model
 from kitbag.runtime.options import Options
 from kitbag.runtime.requests import Requests
+from kitbag.runtime.servers import told_unknown
 from kitbag.store.journal import Journal
 from kitbag.tasks.model import FINISHED, End, Wish
 from kitbag.text.hidden import reveal_hidden
@@ -117,6 +118,7 @@ class Subagent(Agent):
             await super()._open_servers()
         else:
             self.servers = self._inherited.servers
+            self.notices += told_unknown(self.servers, self.definition)
 
     def _make_toolset(self) -> Toolset:
         tools = [self._fenced(tool) for tool in self._tools() if tool.name not in FOR_PEOPLE]

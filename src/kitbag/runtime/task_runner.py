@@ -16,8 +16,9 @@ from kitbag.agent.shielded import to_its_end
 from kitbag.errors import KitbagError
 from kitbag.events import Event, Notice, RunEnded, ToolFinished, ToolProgress, ToolStarted, TurnEnded
 from kitbag.runtime.agent import Agent
+from kitbag.runtime.agent_rights import must_be_the_same
 from kitbag.runtime.lacking import lacking
-from kitbag.runtime.subagent import Inherited, Subagent
+from kitbag.runtime.subagent import Inherited, Subagent, asked_by
 from kitbag.runtime.task_reports import end_so_far, sessions_of, spent_before
 from kitbag.runtime.worktree import Worktree, in_worktree, keep_changes, make_worktree
 from kitbag.tasks.board import Board
@@ -131,6 +132,7 @@ class TaskRunner:
             if wanted.is_set():
                 self._cancel(work)
                 return
+            self._watchdog.wait_for_person(self._waits_for_person())
             warning, limit = self._watchdog.look()
             if warning:
                 await self.board.warn(self.task.id, warning)
@@ -138,6 +140,13 @@ class TaskRunner:
                 self._watchdog.acted = limit
                 self._cancel(work)
                 return
+
+    def _waits_for_person(self) -> bool:
+        """Itself, or what it began and waits for."""
+        waiting = self.inherited.approvals.waiting()
+        if not waiting:
+            return False
+        return any(asked_by(one.agent, one.id) in waiting for one in (self.task, *self.board.below(self.task.id)))
 
     # The agent
 
@@ -160,6 +169,7 @@ class TaskRunner:
 
     async def _agent(self, wish: Wish, session: str, request: str, recovered: bool) -> tuple[End, Wish | None]:
         definition = self.inherited.ground.library.find_agent(wish.agent)
+        must_be_the_same(definition, wish)
         goes_on = self.board.journal.last(PREFIX + session) is not None
         inherited, worktree = self.inherited, None
         if definition.isolation == "worktree":

@@ -42,6 +42,13 @@ class Watchdog:
         self.phase = phase
         self.touch()
 
+    def wait_for_person(self, waits: bool) -> None:
+        """Whether that is so now; the time of a wait counts from when it was first seen."""
+        if waits and self.phase.name != "answer":
+            self.enter(Phase("answer"))
+        elif not waits and self.phase.name == "answer":
+            self.enter(Phase("tool"))
+
     def touch(self) -> None:
         """A sign of life."""
         self._since = time.monotonic()

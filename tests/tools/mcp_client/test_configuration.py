@@ -68,6 +68,10 @@ def test_the_user_s_own_may_say_more() -> None:
     )
 
 
+def test_what_is_shown_of_an_address_holds_no_password_and_no_key() -> None:
+    assert read({"url": "https://me:secret@x.test/mcp?key=secret"})[0].shown == "https://x.test/mcp"
+
+
 def test_variables_are_filled_in_wherever_they_stand() -> None:
     server, _ = read({"command": "${A}/run", "args": ["${B:-none}"], "env": {"K": "x${A}"}})
     filled = filled_in(server, {"A": "/a"}.get)

@@ -31,6 +31,10 @@ def test_odd_names_are_cleaned_and_differ() -> None:
     assert all(name.startswith("mcp__s__") for name in found)
 
 
+def test_a_thousand_long_names_that_begin_alike_differ() -> None:
+    assert len(set(names(offer("s", *(f"{'x' * 80}{at}" for at in range(1000))), most=10_000_000))) == 1000
+
+
 def test_a_name_stays_the_same_whatever_else_is_offered() -> None:
     assert call_name("s", "x" * 500) == call_name("s", "x" * 500, ["other"])
 

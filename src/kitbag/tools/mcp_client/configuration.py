@@ -59,14 +59,14 @@ class Server(NamedTuple):
         """For a person: what would be started or connected to, with variables as they are written."""
         import shlex
 
-        return one_line(reveal_hidden(self.url or shlex.join((self.command, *self.arguments))))[:300]
+        return one_line(reveal_hidden(_address(self.url) or shlex.join((self.command, *self.arguments))))[:300]
 
     @property
     def digest(self) -> str:
         """Two that may offer other tools never have the same."""
         parts = (
             self.name, self.scope, self.command, self.arguments, self.environment, self.url, self.headers,
-            self.directory,
+            self.directory if self.scope == "project" else "",
         )  # fmt: skip
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
@@ -180,14 +180,23 @@ def filled_in(server: Server, find: Callable[[str], str | None]) -> Server:
     )
 
 
+def _address(url: str) -> str:
+    """An address may hold a name and a password, and a query may hold a key."""
+    scheme, found, rest = url.partition("://")
+    if not found:
+        return url
+    host, slash, path = rest.partition("?")[0].partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+
+
 def label_of(name: str, most: int = LONGEST_LABEL) -> str:
     """The name as it stands in `mcp__LABEL__tool`: without `__`, so that it is clear where it ends."""
     label = re.sub(r"__+", "_", re.sub(r"[^A-Za-z0-9_-]", "_", name)).strip("_") or "server"
-    return label if len(label) <= most else f"{label[: most - 5].rstrip('_')}-{short_hash(name)}"
+    return label if len(label) <= most else f"{label[: most - 9].rstrip('_')}-{short_hash(name)}"
 
 
 def short_hash(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:4]
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
 def labelled(servers: list[Server]) -> list[Server]:
@@ -197,7 +206,7 @@ def labelled(servers: list[Server]) -> list[Server]:
     for server in servers:
         label = server.label
         if labels.setdefault(label.lower(), server.name) != server.name:
-            label = f"{label[: LONGEST_LABEL - 5].rstrip('_')}-{short_hash(server.name)}"
+            label = f"{label[: LONGEST_LABEL - 9].rstrip('_')}-{short_hash(server.name)}"
             labels[label.lower()] = server.name
         found.append(server._replace(label=label))
     return found

@@ -47,7 +47,7 @@ def call_name(label: str, name: str, taken: Iterable[str] = ()) -> str:
     whole = f"{PREFIX}{label}__{cleaned}"
     if len(whole) <= LONGEST_NAME and whole not in taken:
         return whole
-    return f"{whole[: LONGEST_NAME - 5]}-{short_hash(name)}"
+    return f"{whole[: LONGEST_NAME - 9]}-{short_hash(name)}"
 
 
 def offered_tools(offers: Sequence[Offer], most: int) -> tuple[list[ServerTool], list[str]]:
