@@ -1,6 +1,7 @@
 """Running the calls of a reply: what is allowed is what runs, each call has one result, in the model's order."""
 
 import asyncio
+import json
 from typing import Any
 
 from agent.talking import FREE, Anything, Talk, call, echo, script, tool
@@ -35,6 +36,14 @@ def test_calls_that_only_read_run_side_by_side_and_answer_in_order(talk) -> None
     one: Talk = talk(script(three(FREE["a"]), "Done."), tool(FREE["a"], work))
     assert one.run("Hi").status == "completed"
     assert one.results() == ["did 0", "did 1", "did 2"]
+
+
+def test_what_is_wrong_with_arguments_is_told_in_few_words_however_long_they_are(talk) -> None:  # D58
+    one: Talk = talk(script(Step(calls=(call("c1", FREE["a"], json.dumps({"x" * 100_000: 1})),)), "Done."))
+    assert one.run("Hi").status == "completed"
+    (told,) = one.results()
+    assert told.startswith(f"Error: {FREE['a']} was not run: Object contains unknown field")
+    assert len(told) < 1_000
 
 
 def test_the_others_run_one_after_another(talk) -> None:

@@ -16,7 +16,11 @@ def notes(world: World) -> list[Diagnostic]:
 @pytest.mark.parametrize(
     ("file", "content", "said"),
     [
-        (".mcp.json", {"mcpServers": {"files": {"command": "x"}}}, "MCP servers are started only where the workspace is trusted: files"),
+        (
+            ".mcp.json",
+            {"mcpServers": {"files": {"command": "x"}}},
+            "MCP servers are started only where the workspace is trusted: files",
+        ),
         (".vscode/mcp.json", {"servers": {"db": {}}}, "MCP servers are not started: db"),
         ("opencode.json", {"mcp": {"web": {}}}, "MCP servers are not started: web"),
         (".claude/settings.json", {"hooks": {"Stop": []}}, "hooks are not run: Stop"),

@@ -229,6 +229,34 @@ def test_a_command_that_reads_a_whole_folder_is_asked_when_something_in_it_is_de
         assert effect(made, command) == "allow", command
 
 
+def test_a_search_with_an_option_that_is_not_known_is_still_one_of_the_whole_folder(tmp_path: Path) -> None:
+    made = permissions(tmp_path, "autonomous", deny=("Read(./src/**)",))
+    for command in ("git grep --no-index x", "rg --pre cat x", "grep -r --odd x", "ag x", "cd src && git grep --odd x"):
+        assert effect(made, command) == "deny", command
+    assert effect(permissions(tmp_path, "autonomous"), "git grep --no-index x") == "allow"
+
+
+def test_a_file_that_may_not_be_changed_is_found_where_a_command_names_what_it_writes(tmp_path: Path) -> None:
+    made = permissions(tmp_path, "autonomous", deny=("Edit(./src/a.py)",))
+    for command in (
+        "dd of=src/a.py",
+        "dd if=ok.txt of=$X",
+        "patch src/a.py",
+        "ls | sponge src/a.py",
+        "cp -r . src/a.py",
+    ):
+        assert effect(made, command) == "deny", command
+    for command in ("dd if=src/a.py", "dd if=src/a.py of=copy", "patch ok.txt"):
+        assert effect(made, command) == "allow", command
+
+
+def test_a_folder_that_is_copied_whole_is_read_like_any_other(tmp_path: Path) -> None:
+    for mode in ("plan", "autonomous"):
+        for command in ("cp -r .. stolen", "cp -r ../. stolen", "cp -rT ../../outside stolen", "mv .. x", "cp -r ~ x"):
+            assert effect(permissions(tmp_path, mode), command) == "deny", (mode, command)
+    assert effect(permissions(tmp_path, "autonomous"), "cp -r src/. copy") == "allow"
+
+
 def test_limits_and_broken_text_are_asked_and_still_denied(tmp_path: Path) -> None:
     for mode in MODES:
         made = permissions(tmp_path, mode, allow=("Bash",), deny=("Bash(curl:*)",))

@@ -566,3 +566,25 @@ def test_an_agent_that_waits_for_a_person_s_answer_is_not_taken_for_one_that_han
 
     assert asyncio.run(work()) == ["outer completed", "inner completed"]
     assert (world.workspace / "new.txt").exists()
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_whenever_a_start_is_cancelled_the_task_has_its_end(world: World, resumed: bool) -> None:
+    async def work() -> list[str]:
+        model = Scripted(script(["?"], [Step(text="Found.")] * 100))
+        async with (
+            asyncio.timeout(HANG),
+            Agent(options=Options(directory=str(world.workspace)), provider=model) as agent,
+        ):
+            delegated = Delegated(agent.inherited, agent.session.id)
+            done = await delegated.start(Errand("Explore", "Find."), lambda _: None)
+            errand = Errand("Explore", "More.", resume=done.id if resumed else "")
+            for steps in range(0, 60, 3):
+                starting = asyncio.create_task(delegated.start(errand, lambda _: None))
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                starting.cancel()
+                await asyncio.wait([starting])
+            return [f"{one.id} {one.status}" for one in delegated.board.all() if not one.is_finished]
+
+    assert asyncio.run(work()) == []

@@ -22,7 +22,7 @@ from kitbag.runtime.subagent import Inherited
 from kitbag.runtime.task_reports import report_of
 from kitbag.runtime.task_runner import TaskRunner
 from kitbag.tasks.board import Board
-from kitbag.tasks.model import End, Task, Wish
+from kitbag.tasks.model import End, Kind, Task, Wish
 from kitbag.tasks.owner import this_process
 from kitbag.tasks.signals import Signals
 from kitbag.tools.delegation import Delegation, Errand, Report, Stopped
@@ -134,19 +134,32 @@ class Delegated:
             wish, warnings = await asyncio.to_thread(packed, wish, self._inherited(), definition)
             for warning in warnings:
                 progress(warning)
-        task = await self.board.create(
-            new_id(),
-            "agent",
-            wish,
-            root=self._root,
-            parent=self._parent,
-            depth=self._depth + 1,
-            background=background,
-        )
-        if background:
-            await self._hand_to_worker(task.id)
-            return self._report(self.board.find(task.id))
-        return await self._in_front(task, wish, "", progress)
+        task = await self._put("agent", wish, background)
+        return self._report(task) if background else await self._in_front(task, wish, "", progress)
+
+    async def _put(self, kind: Kind, wish: Wish, background: bool) -> Task:
+        """On the board, and where it belongs there into the hands of a worker; or, when that is cancelled, nowhere."""
+        task_id, root, parent = new_id(), self._root, self._parent
+
+        async def put() -> Task:
+            depth = self._depth + 1
+            task = await self.board.create(
+                task_id, kind, wish, root=root, parent=parent, depth=depth, background=background
+            )
+            if background and not await self._hand_to_worker(task_id) and kind == "command":
+                self.shared.run_here(task, wish)
+            return self.board.find(task_id)
+
+        try:
+            return await to_its_end(put())
+        except asyncio.CancelledError:
+            await to_its_end(self._take_back(task_id))
+            raise
+
+    async def _take_back(self, task_id: str) -> None:
+        """Nobody has been told of it."""
+        with contextlib.suppress(KitbagError):
+            await stop_task(self.board, self.board.find(task_id), "cancelled")
 
     def _wish(self, errand: Errand, definition: AgentFile) -> Wish:
         inherited = self._inherited()
@@ -191,7 +204,12 @@ class Delegated:
         claimed = False
         try:
             async with self.shared.slot(task):
-                claimed = await self.board.claim(task, again=bool(request), in_front=True)
+                claiming = asyncio.ensure_future(self.board.claim(task, again=bool(request), in_front=True))
+                try:
+                    await to_its_end(asyncio.wait([claiming]))
+                finally:  # also when it was cancelled: whether it is ours has to be known
+                    claimed = not claiming.cancelled() and not claiming.exception() and claiming.result()
+                claiming.result()  # or what kept it from being claimed
                 task = self.board.find(task.id)
                 if claimed:
                     signals = self.shared.signals
@@ -238,12 +256,7 @@ class Delegated:
         )
         redactor = self.board.journal.redactor
         wish = await asyncio.to_thread(with_decision, wish, judgement, inherited.ground.workspace, redactor)
-        task = await self.board.create(
-            new_id(), "command", wish, root=self._root, parent=self._parent, depth=self._depth + 1, background=True
-        )
-        if not await self._hand_to_worker(task.id):
-            self.shared.run_here(task, wish)
-        return self._report(self.board.find(task.id))
+        return self._report(await self._put("command", wish, background=True))
 
     async def _hand_to_worker(self, task_id: str) -> bool:
         """What keeps a worker from doing it is said with the task, which waits on the board. False when there is none,

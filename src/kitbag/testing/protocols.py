@@ -4,6 +4,7 @@ Used by server. Written from the providers' documentation, not from the adapters
 """
 
 import json
+import os
 from collections.abc import Iterator
 from typing import Any, Literal, cast
 
@@ -22,6 +23,11 @@ _STOPS: dict[Protocol, dict[str, str]] = {
 
 Event = tuple[str, dict[str, Any] | str]
 """The event's name, empty where the protocol has none, and its data."""
+
+
+def _new_id(prefix: str) -> str:
+    """Another one for each reply: programs take messages of one id for one message."""
+    return f"{prefix}{os.urandom(12).hex()}"
 
 
 def seen_in(protocol: Protocol, body: dict[str, Any]) -> Seen:
@@ -78,7 +84,7 @@ def document(protocol: Protocol, step: Step, usage: Usage, model: str) -> dict[s
     """The reply of a request that did not ask for a stream."""
     if protocol == "anthropic":
         return {
-            "id": "msg_1", "type": "message", "role": "assistant", "model": model,
+            "id": _new_id("msg_"), "type": "message", "role": "assistant", "model": model,
             "content": [block for _, block in _blocks(step)],
             "stop_reason": _STOPS["anthropic"][step.ends_with], "stop_sequence": None,
             "usage": _anthropic_usage(usage),
@@ -88,7 +94,7 @@ def document(protocol: Protocol, step: Step, usage: Usage, model: str) -> dict[s
         if step.calls:
             message["tool_calls"] = [_chat_call(at, call) for at, call in enumerate(step.calls)]
         choice = {"index": 0, "message": message, "finish_reason": _STOPS["chat"][step.ends_with]}
-        head = {"id": "chatcmpl-1", "object": "chat.completion", "created": 0, "model": model}
+        head = {"id": _new_id("chatcmpl-"), "object": "chat.completion", "created": 0, "model": model}
         return {**head, "choices": [choice], "usage": _chat_usage(usage)}
     return _response(step, usage, model, "completed", [item for _, item in _items(step)])
 
@@ -123,8 +129,8 @@ def _blocks(step: Step) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _anthropic(step: Step, usage: Usage, model: str) -> Iterator[Event]:
     message: dict[str, Any] = {
-        "id": "msg_1", "type": "message", "role": "assistant", "model": model, "content": [], "stop_reason": None,
-        "stop_sequence": None, "usage": {**_anthropic_usage(usage), "output_tokens": 1},
+        "id": _new_id("msg_"), "type": "message", "role": "assistant", "model": model, "content": [],
+        "stop_reason": None, "stop_sequence": None, "usage": {**_anthropic_usage(usage), "output_tokens": 1},
     }  # fmt: skip
     yield "message_start", {"type": "message_start", "message": message}
     yield "ping", {"type": "ping"}
@@ -162,7 +168,7 @@ def _chat_call(at: int, call: tuple[str, str, str]) -> dict[str, Any]:
 
 
 def _chat(step: Step, usage: Usage, model: str) -> Iterator[Event]:
-    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 0, "model": model}
+    head = {"id": _new_id("chatcmpl-"), "object": "chat.completion.chunk", "created": 0, "model": model}
 
     def chunk(delta: dict[str, Any], finish: str | None = None) -> Event:
         return "", {**head, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
@@ -188,7 +194,8 @@ def _items(step: Step) -> Iterator[tuple[str, dict[str, Any]]]:
         yield step.thinking, item
     if step.text:
         content: list[dict[str, Any]] = [{"type": "output_text", "text": step.text, "annotations": []}]
-        item = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": content}
+        item = {"type": "message", "id": _new_id("msg_"), "role": "assistant", "status": "completed"}
+        item |= {"content": content}
         yield step.text, item
     for call_id, written, arguments in step.calls:
         # `server/tool` is the tool of a namespace, as some programs offer the tools of an MCP server.
@@ -202,7 +209,7 @@ def _response(step: Step, usage: Usage, model: str, status: str, output: list[di
     reasons = {"length": "max_output_tokens", "refusal": "content_filter"}
     reason = reasons.get(step.ends_with) if status != "in_progress" else None
     return {
-        "id": "resp_1", "object": "response", "created_at": 0, "model": model, "output": output,
+        "id": _new_id("resp_"), "object": "response", "created_at": 0, "model": model, "output": output,
         "status": "incomplete" if reason else status, "incomplete_details": {"reason": reason} if reason else None,
         "error": None,
         "usage": {
