@@ -131,6 +131,18 @@ def test_D07_no_named_way_to_write_goes_round_a_rule(victim: Victim) -> None:
         assert kept.read_text() == "untouched\n"
 
 
+@pytest.mark.xfail(
+    reason="a rule against changing holds for paths that are named; the sandbox lets a program write all of the workspace"
+)
+def test_D07_a_program_can_t_change_what_a_rule_denies(victim: Victim) -> None:
+    needs.bubblewrap()
+    kept = victim.world.write("src/keep.txt", "untouched\n")
+    victim.attack(
+        bash("python3 -c \"open('src/ke' + 'ep.txt', 'w')\""), mode="autonomous", no_tools=("Edit(src/keep.txt)",)
+    )
+    assert kept.read_text() == "untouched\n"
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_D08_nothing_is_made_or_changed_below_a_link_that_leads_out(victim: Victim, mode: str) -> None:
     outside = victim.world.outside

@@ -10,7 +10,7 @@ from conftest import World
 SCRIPT: dict[str, Any] = {
     "rules": [
         {"system": "Wait long", "replies": [{"text": "Never.", "delay": 600}]},
-        {"system": "## Your Task", "replies": [{"text": "The answer is 42."}, {"text": "Once more: 42."}]},
+        {"system": "## Your Task\nWhat", "replies": [{"text": "The answer is 42."}, {"text": "Once more: 42."}]},
     ]
 }
 

@@ -277,6 +277,7 @@ def test_a_task_goes_on_with_its_own_history_when_it_is_resumed(world: World) ->
     last = [request for request in house.requests if AN_AGENT in request.system[-1].text][-1]
     assert "And then?" in str(last.messages)
     assert "First." in str(last.messages)
+    assert "Find the answer." in last.system[-1].text, "it still knows what it was asked"
 
 
 def test_agents_start_agents_only_so_deep(world: World) -> None:

@@ -78,7 +78,7 @@ def test_what_was_interrupted_goes_on_when_a_person_wants_it_and_the_model_is_to
     workshop.work()
     task = workshop.task(task_id)
     assert task.status == "interrupted"
-    assert asyncio.run(workshop.board.queue_again(task, workshop.wish("Go on.")))
+    assert asyncio.run(workshop.board.queue_again(task, workshop.wish()._replace(request="Go on.")))
     workshop.work()
     assert workshop.task(task_id).status == "completed"
     assert effects(workshop) == ("one\n", True)
@@ -91,7 +91,7 @@ def test_what_a_resumed_task_was_told_is_not_lost_either(workshop: Workshop, mom
     workshop.script({"text": "First."}, {"text": "Second."})
     task_id = workshop.put()
     workshop.work()
-    assert asyncio.run(workshop.board.queue_again(workshop.task(task_id), workshop.wish("And the second?")))
+    assert asyncio.run(workshop.board.queue_again(workshop.task(task_id), workshop.wish()._replace(request="And the second?")))
     assert workshop.nursery.wait(workshop.worker(moment)) == -signal.SIGKILL
     workshop.work()
     task = workshop.task(task_id)

@@ -106,6 +106,7 @@ def show(task_id: str, as_json: bool) -> None:
                     **task.to_json(),
                     **view._asdict(),
                     "prompt": wish.prompt,
+                    "request": wish.request,
                     "command": wish.command,
                     "costs": costs.to_json(),
                 }
@@ -134,6 +135,9 @@ def show(task_id: str, as_json: bool) -> None:
         )
         output.echo(f"\n{output.style('Command' if view.is_command else 'Asked', 'bold')}")
         output.block(wish.command or wish.prompt)
+        if wish.request:
+            output.echo(f"\n{output.style('And then', 'bold')}")
+            output.block(wish.request)
         if view.text:
             name = "So far" if not task.is_finished else "Output" if view.is_command else "Answer"
             output.echo(f"\n{output.style(name, 'bold')}")
@@ -237,7 +241,7 @@ def resume(task_id: str, prompt: str, as_json: bool) -> None:
         more = prompt or "Go on with your task. What ran when you were interrupted may have taken effect: look first."
         # The person lets it go on, also where its agent is another one by now.
         options = {name: value for name, value in wish.options.items() if name != MARK}
-        return await board.queue_again(task, wish._replace(prompt=more, turns_before=before, options=options))
+        return await board.queue_again(task, wish._replace(request=more, turns_before=before, options=options))
 
     with open_board() as board:
         task = board.find(task_id)

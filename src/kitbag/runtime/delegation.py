@@ -191,7 +191,16 @@ class Delegated:
             raise InvalidError(f"task {task.id} is of the agent {task.agent}", f"resume it with {task.agent}")
         if not task.is_finished:
             raise InvalidError(f"task {task.id} is {task.status}", "wait for its end with TaskOutput, or stop it")
-        wish = wish._replace(turns_before=resume(self.board.journal, task.session).totals.turns)
+        before = self.board.wish(task.id)
+        wish = wish._replace(
+            prompt=before.prompt,
+            description=before.description,
+            skills=before.skills,
+            pack=before.pack,
+            contract=before.contract,
+            request=errand.prompt,
+            turns_before=resume(self.board.journal, task.session).totals.turns,
+        )
         if background:
             if not await self.board.queue_again(task, wish):
                 raise InvalidError(f"task {task.id} was resumed by somebody else", "look at it with TaskOutput")

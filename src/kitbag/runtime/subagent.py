@@ -147,7 +147,8 @@ class Subagent(Agent):
     async def _take(self, request: str, images: Sequence[Image], emit: Emit, executor: Executor) -> None:
         """At first the task stands in the prompt; later on what is said is a message. Without one, it goes on."""
         if not self.session.messages():
-            await self.session.add_user((Text(BEGIN),))
+            more = f"\n\n{reveal_hidden(request)}" if request else ""
+            await self.session.add_user((Text(BEGIN + more),))
             return
         open_calls = self.session.open_calls
         if request:

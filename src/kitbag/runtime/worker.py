@@ -248,7 +248,7 @@ class Worker:
                 runner = TaskRunner(
                     self.board, task, inherited, self._shared.signals, self._for_child(task), watchdog=watchdog
                 )
-                end = await runner.run(wish, "" if heard else wish.prompt, recovered=recovered)
+                end = await runner.run(wish, "" if heard else wish.request, recovered=recovered)
             self._log(f"task {task.id} ({task.agent}): {end.status}")
         except KitbagError as error:
             await self.board.end(task.id, task.run, End("failed", error=f"{error.problem}. {error.fix}".strip()))

@@ -40,6 +40,8 @@ class Wish(NamedTuple):
     parent_model: str = ""
     parent_mode: str = "default"
     max_turns: int = 0
+    request: str = ""
+    """Of a task that goes on: what it is told now. What it was asked at first stays in its prompt."""
     turns_before: int = 0
     """Of a task that goes on: how many it had taken."""
     skills: tuple[str, ...] = ()
