@@ -18,13 +18,13 @@ _LOOK_SECONDS = 1.0
 
 
 async def wait_for_background(agent: Agent, tell: Callable[[str], None]) -> list[Report]:
-    """Until none is left, or until what is left waits for a person's answer, can't be begun, or is a command that does
+    """Until one has ended, or until what is left waits for a person's answer, can't be begun, or is a command that does
     not end: then those."""
     delegation = agent.delegation
     if delegation is None:
         return []
     told, begun = "", time.monotonic()
-    while left := delegation.unfinished():
+    while (left := delegation.unfinished()) and not delegation.has_news():
         late = time.monotonic() - begun > LONGEST_WAIT
         if all((late and one.name == "Bash") or _waits_for_a_person(one, tell) for one in left):
             return left

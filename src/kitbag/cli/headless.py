@@ -128,26 +128,32 @@ async def _run_all(wanted: Wanted, first: Request | None, report: Report, interr
 
 
 async def _see_through(agent: Agent, wanted: Wanted, answer: Callable[[Request], Awaitable[int]]) -> int:
-    """Background work that outlasts the answer: the model is told when it has ended, and may go on."""
-    if agent.delegation is None or not agent.delegation.unfinished():
+    """Background work that outlasts the answer: the model is told of each end, and may go on."""
+    delegation = agent.delegation
+    if delegation is None or not (delegation.unfinished() or delegation.has_news()):
         return 0
     from kitbag.cli.background import STILL_RUNNING, told_left, wait_for_background
 
-    while left := agent.delegation.unfinished():
-        if wanted.waits:
+    while True:
+        if delegation.has_news():
+            code = await answer(Request("", ()))
+            if code:
+                return code
+            continue
+        left = delegation.unfinished()
+        if left and wanted.waits:
             try:
                 left = await wait_for_background(agent, _remark)
             except asyncio.CancelledError:
-                if left := agent.delegation.unfinished():
+                if left := delegation.unfinished():
                     _remark(told_left(left))
                 raise
+            if not left:
+                continue
         if left:
             _remark(told_left(left))
             return STILL_RUNNING
-        code = await answer(Request("", ()))
-        if code:
-            return code
-    return 0
+        return 0
 
 
 def _remark(text: str) -> None:

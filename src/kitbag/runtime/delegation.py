@@ -307,6 +307,12 @@ class Delegated:
 
         return await take_notifications(self.board, self._root, self._parent)
 
+    def has_news(self) -> bool:
+        from kitbag.runtime.notifications import untold
+
+        self.board.refresh()
+        return bool(self._root) and bool(untold(self.board, self._parent or self._root))
+
     def spent(self) -> tuple[int, float]:
         """By all others that count against the same limits: whoever began this one, and all that was begun."""
         others = [task for task in self._family() if task.id != self._parent and task.kind == "agent"]

@@ -50,6 +50,9 @@ class LaterDelegation:
     async def news(self) -> str:
         return await self._inner.news() if self._has_begun else ""
 
+    def has_news(self) -> bool:
+        return self._inner.has_news() if self._has_begun else False
+
     def spent(self) -> tuple[int, float]:
         return self._inner.spent() if self._has_begun else (0, 0.0)
 

@@ -17,10 +17,13 @@ LONGEST: Final = 4_000
 
 async def take_notifications(board: Board, root: str, parent: str) -> str:
     """Of those that have ended and were not told yet; empty when there are none."""
-    begun = [*board.begun_by(parent or root), *_left_behind(board, parent or root)]
-    ended = [task for task in begun if task.background and task.is_finished and not task.notified]
-    told = [task for task in ended if await board.mark_notified(task.id, task.run)]
+    told = [task for task in untold(board, parent or root) if await board.mark_notified(task.id, task.run)]
     return "\n\n".join(_notification(task) for task in told)
+
+
+def untold(board: Board, above: str) -> list[Task]:
+    begun = [*board.begun_by(above), *_left_behind(board, above)]
+    return [task for task in begun if task.background and task.is_finished and not task.notified]
 
 
 def _left_behind(board: Board, above: str) -> list[Task]:

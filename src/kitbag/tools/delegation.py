@@ -93,6 +93,10 @@ class Delegation(Protocol):
         """Of background work that has ended and was not told of; empty when there is none."""
         ...
 
+    def has_news(self) -> bool:
+        """Whether `news` would tell something."""
+        ...
+
     def spent(self) -> tuple[int, float]:
         """Tokens and US dollars of all that was begun."""
         ...
