@@ -319,6 +319,19 @@ def test_when_the_person_cancels_the_agent_s_task_ends_as_cancelled(world: World
     assert asyncio.run(work()) == "cancelled cancelled"
 
 
+def test_a_model_can_t_send_an_agent_to_another_provider_or_to_a_script(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "k")
+    path = world.write("other.json", "[]")
+    calls = (task("a", model="openai/gpt-5"), task("b", model=f"scripted:{path}"))
+    house = House(world)
+    house.ask("Ask.", steps=script([Step(calls=calls), "Done."], ["Fine."]))
+    assert "of another provider, which only the user may choose" in results(house)
+    assert "a model can't choose a script" in results(house)
+    assert "Fine." not in results(house)
+
+
 def test_the_offline_model_and_agents_agree_on_how_one_is_told_to_begin() -> None:
     from kitbag.models import offline_talk
     from kitbag.runtime import subagent

@@ -91,7 +91,9 @@ def test_what_a_resumed_task_was_told_is_not_lost_either(workshop: Workshop, mom
     workshop.script({"text": "First."}, {"text": "Second."})
     task_id = workshop.put()
     workshop.work()
-    assert asyncio.run(workshop.board.queue_again(workshop.task(task_id), workshop.wish()._replace(request="And the second?")))
+    assert asyncio.run(
+        workshop.board.queue_again(workshop.task(task_id), workshop.wish()._replace(request="And the second?"))
+    )
     assert workshop.nursery.wait(workshop.worker(moment)) == -signal.SIGKILL
     workshop.work()
     task = workshop.task(task_id)

@@ -63,10 +63,9 @@ async def _run(journal: Any, name: str, prompt: str, options: dict[str, Any]) ->
     )
     approver = TerminalApprover()
     asker = approver if approver.is_there() and not options["as_json"] else None
-    # A script is nobody's to choose but a person's: it stands where the agent takes its model from.
+    # A script, or another provider, is nobody's to choose but a person's: it is the model of whoever starts the agent.
     model = str(options["model"])
-    script = model if model.partition(":")[0] == "scripted" else ""
-    inherited = lay_inherited(find_places().cwd, given, script, None, journal, _tell, asker)
+    inherited = lay_inherited(find_places().cwd, given, model, None, journal, _tell, asker)
     try:
         delegated = Delegated(lambda: inherited, "")
         errand = Errand(
@@ -74,7 +73,7 @@ async def _run(journal: Any, name: str, prompt: str, options: dict[str, Any]) ->
             prompt,
             "",
             options["background"],
-            inherited.chosen.again if script else model,
+            inherited.chosen.again if model else "",
             options["max_turns"] or 0,
             options["resume"],
             options["pack"],

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from kitbag.errors import Diagnostic
 from kitbag.library.agent_document import Document, is_data_file, read_document
+from kitbag.library.agent_servers import agent_servers
 from kitbag.library.model_names import INHERIT, ModelName, normalise_model
 from kitbag.library.modes import Mode, PermissionMap, normalise_mode, read_permission, sandbox_mode, strictest
 from kitbag.library.names import usable_name
@@ -62,7 +63,9 @@ class Agent(NamedTuple):
     model_invocable: bool = True
     user_invocable: bool = True
     mcp_servers: tuple[str, ...] = ()
-    """Names only: of servers that are configured elsewhere."""
+    """Names, of those that are configured elsewhere and of its own."""
+    own_servers: Metadata = {}  # noqa: RUF012 - never changed
+    """Those that its file describes itself, by name."""
     has_hooks: bool = False
     """They are not run."""
     file_extensions: tuple[str, ...] = ()
@@ -146,6 +149,7 @@ def read_agent(path: str, root: Root) -> tuple[Agent | None, list[Diagnostic]]:
     name, display_name = _names(document, root)
     mode, mode_original, permission = _permission_mode(document, root)
     team, persona = _team_and_persona(path, root)
+    servers, own_servers = agent_servers(document, root)
     agent = Agent(
         root=root,
         path=path,
@@ -169,7 +173,8 @@ def read_agent(path: str, root: Root) -> tuple[Agent | None, list[Diagnostic]]:
         model_invocable=document.flag("infer", True)
         and not document.flag("disable_model_invocation", False, doubt=True),
         user_invocable=document.flag("user_invocable", True),
-        mcp_servers=_mcp_servers(document, root),
+        mcp_servers=servers,
+        own_servers=own_servers,
         has_hooks=_has_hooks(document, root),
         file_extensions=_file_extensions(document),
         argument_hint=_argument_hint(document),
@@ -324,30 +329,6 @@ def _skills(document: Document) -> tuple[str, ...]:
         document.note("warning", "skills-unreadable", key, what, "write a list of skill names")
         return ()
     return tuple(dict.fromkeys(document.visible(name, key) for name in string_list(value)))
-
-
-def _mcp_servers(document: Document, root: Root) -> tuple[str, ...]:
-    key, value = document.take("mcp_servers")
-    names: list[str] = []
-    if isinstance(value, str) and ("\n" in value.strip() or ":" in value):  # what a broken head left of a map
-        what = f"`{key}` can't be read, so no servers are named"
-        document.note("warning", "servers-unreadable", key, what, "write a list of names, or correct the YAML")
-    elif isinstance(value, str):
-        names += string_list(value)
-    elif value:
-        for item in value:  # a list of names and one-entry maps, or a map whose keys are the names
-            names += list(item) if isinstance(item, dict) else [as_text(item)]
-    if not names:
-        return ()
-    if root.plugin:
-        what = f"`{key}` is ignored: a plugin's agent can't bring servers"
-        document.note("info", "plugin-servers-ignored", key, what, "configure the servers in your settings")
-        return ()
-    found = tuple(dict.fromkeys(document.visible(name.strip(), key) for name in names))
-    if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(item, dict) for item in value)):
-        what = f"servers that an agent's file describes are not started, only named: {', '.join(found)}"
-        document.note("info", "servers-not-started", key, what, "configure the servers in your settings")
-    return found
 
 
 def _has_hooks(document: Document, root: Root) -> bool:

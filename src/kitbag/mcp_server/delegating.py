@@ -68,6 +68,9 @@ class Delegating:
     async def news(self) -> str:
         return await (await self._delegated()).news()
 
+    def has_news(self) -> bool:
+        return self._made.has_news() if self._made is not None else False
+
     def spent(self) -> tuple[int, float]:
         return self._made.spent() if self._made is not None else (0, 0.0)
 

@@ -11,6 +11,7 @@ import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, Literal, NamedTuple, cast
 
+from kitbag.library.agent_servers import servers_in
 from kitbag.library.fields import KNOWN_FIELDS
 from kitbag.text.frontmatter import Parts, line_of, parse_head, split
 from kitbag.text.hidden import reveal_hidden
@@ -96,7 +97,11 @@ def field_acts(fields: Mapping[str, Value], line: Callable[[str], int] | None = 
         if kind is None or word in _BLANK or (kind == "mode" and word in _USUAL) or value in ([], {}):
             continue
         at = line(key) if line else 0
-        if kind == "server" and isinstance(value, dict):
+        if kind == "server" and name == "mcpservers" and not isinstance(value, str):
+            named, described = servers_in(value)
+            acts += [Act("server", f"{key}: {plain(list(named))}", at)] if named else []
+            acts += [Act("server", server_text(one, what), at) for one, what in described.items()]
+        elif kind == "server" and isinstance(value, dict):
             acts += [Act("server", server_text(one, what), at) for one, what in value.items()]
         elif kind == "hook" and isinstance(value, dict):
             acts += [Act("hook", f"{one}: {plain(what)}", at) for one, what in value.items()]

@@ -134,15 +134,20 @@ class Subagent(Agent):
         self.chosen, self.provider = inherited.chosen, inherited.provider
         if not wanted:
             return
-        if self._wish.model.startswith("scripted") and self._wish.model != inherited.chosen.again:
+        called = self._wish.model if self._wish.model != "inherit" else ""
+        if called == inherited.chosen.again:
+            return
+        if called.startswith("scripted"):
             raise InvalidError("a model can't choose a script", "name a model, or leave it out")
-        wishes = Wishes(self._wish.model if self._wish.model != "inherit" else "", "", files, inherited.chosen)
+        wishes = Wishes(called, "", files, inherited.chosen)
         self.chosen, self.provider = choose_model(inherited.sources, wishes, self.notices.append)
+        self._opened.push_async_callback(self.provider.close)
+        if called and self.chosen.provider != inherited.chosen.provider:
+            # What stands in the workspace goes only where the person, or a file of theirs, lets it go.
+            problem = f"{self.chosen.name} is of another provider, which only the user may choose"
+            raise InvalidError(problem, f"name a model of {inherited.chosen.provider}, or leave it out")
         if self.chosen.name == inherited.chosen.name:
-            self._opened.push_async_callback(self.provider.close)
             self.chosen, self.provider = inherited.chosen, inherited.provider
-        else:
-            self._opened.push_async_callback(self.provider.close)
 
     async def _take(self, request: str, images: Sequence[Image], emit: Emit, executor: Executor) -> None:
         """At first the task stands in the prompt; later on what is said is a message. Without one, it goes on."""

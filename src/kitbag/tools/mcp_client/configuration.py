@@ -156,6 +156,21 @@ def _seconds(fields: dict[str, object], scope: Scope) -> float:
     return min(float(value) if scope == "user" else value / 1000, LONGEST_CALL)
 
 
+def typed_description(definition: object) -> object:
+    """Of an agent's file, in which all is text, as of a file that knows numbers and truth."""
+    if not isinstance(definition, dict):
+        return definition
+    fields = dict(cast("dict[str, object]", definition))
+    for key in ("enabled", "disabled"):
+        word = str(fields.get(key)).strip().lower()
+        if word in ("true", "false"):
+            fields[key] = word == "true"
+    timeout = fields.get("timeout")
+    if isinstance(timeout, str) and re.fullmatch(r"\d{1,9}(\.\d{1,9})?", timeout.strip()):
+        fields["timeout"] = float(timeout)
+    return fields
+
+
 def filled_in(server: Server, find: Callable[[str], str | None]) -> Server:
     """With the values of `${NAME}` and `${NAME:-instead}`. `find` raises UsageError for what may not be had."""
 

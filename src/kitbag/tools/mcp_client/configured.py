@@ -1,24 +1,38 @@
-"""Which servers there are for a workspace: the user's own, and a project's as far as it is trusted. Inert: nothing is
-started, resolved or connected to.
+"""Which servers there are for a workspace: the user's own, and a project's as far as it is trusted; and which an agent
+brings in its file. Inert: nothing is started, resolved or connected to.
 
 A project's server counts only as it was when the workspace was trusted: its whole description, and the scripts of the
-workspace that it runs. Of two with one name the user's own counts. Used by `servers` and by `kitbag servers`.
+workspace that it runs. Of two with one name the user's own counts. Used by `servers`, by runtime/servers and by
+`kitbag servers`.
 """
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from kitbag.errors import UsageError
+from kitbag.library.agent_document import read_document
+from kitbag.library.agent_servers import servers_in
+from kitbag.library.agents import Agent
 from kitbag.library.scopes import Places
 from kitbag.permissions.environment import scrubbed
+from kitbag.permissions.model import is_inside
 from kitbag.permissions.trust import Trust, workspace_trust
 from kitbag.permissions.workspace_acts import server_text
 from kitbag.settings import Settings
 from kitbag.store.secret_names import looks_secret
+from kitbag.text.plain_head import Metadata
 from kitbag.text.source import SourceError, read_text
-from kitbag.tools.mcp_client.configuration import Server, filled_in, labelled, read_server, server_map
+from kitbag.tools.mcp_client.configuration import (
+    Scope,
+    Server,
+    filled_in,
+    labelled,
+    read_server,
+    server_map,
+    typed_description,
+)
 
 State = Literal["ready", "off", "untrusted", "changed", "wrong", "hidden"]
 """Why a server is used or not; hidden: another one has its name."""
@@ -82,11 +96,61 @@ def _of_file(path: str, directory: str, trust: Trust) -> list[Configured]:
     found: list[Configured] = []
     for name, definition in list(servers.items())[:MOST]:
         server, wrong = read_server(name, definition, path, "project", directory)
-        one = _judged(server, wrong)
-        if one.state == "ready" and not covers(trust, path, server_text(name, definition)):
-            one = _untrusted(server, trust)
-        found.append(one)
+        found.append(_as_trusted(_judged(server, wrong), trust, server_text(name, definition)))
     return found
+
+
+def _as_trusted(one: Configured, trust: Trust, text: str) -> Configured:
+    if one.state == "ready" and not covers(trust, one.server.source, text):
+        return _untrusted(one.server, trust)
+    return one
+
+
+# --- an agent's own ---------------------------------------------------------------------------------------------
+
+
+def servers_of_agent(
+    agent: Agent, places: Places, trust: Trust, configured: Sequence[Configured]
+) -> list[Configured]:
+    """Those that its file describes. A project's file counts as far as it is trusted, and of two with one name its own
+    one counts for the agent, but not before one of the user's."""
+    of_project = agent.root.scope == "project" or (
+        agent.root.scope == "extra" and is_inside(os.path.realpath(agent.path), os.path.realpath(places.project))
+    )
+    scope: Scope = "project" if of_project else "user"
+    found = _in_agent_file(agent.path, agent.own_servers, scope, places.cwd)
+    if of_project:
+        users = {one.server.name: one.server for one in configured if one.server.scope == "user"}
+        found = [
+            _beside(
+                _as_trusted(one, trust, server_text(one.server.name, agent.own_servers[one.server.name])),
+                users.get(one.server.name),
+            )
+            for one in found
+        ]
+    others = [one.server for one in configured]
+    servers = labelled([*others, *(one.server for one in found)])[len(others) :]
+    return [one._replace(server=server) for one, server in zip(found, servers, strict=True)]
+
+
+def _in_agent_file(path: str, described: Metadata, scope: Scope, directory: str) -> list[Configured]:
+    found: list[Configured] = []
+    for name, definition in list(described.items())[:MOST]:
+        server, wrong = read_server(name, typed_description(definition), path, scope, directory)
+        if scope == "user":  # in settings there are seconds; here, as in all files that others read too, thousandths
+            server = server._replace(
+                seconds=server.seconds / 1000, directory=os.path.join(directory, os.path.expanduser(server.directory))
+            )
+        found.append(_judged(server, wrong))
+    return found
+
+
+def _beside(one: Configured, users: Server | None) -> Configured:
+    if users is None:
+        return one
+    if not users.enabled:
+        return Configured(one.server, "off", f"switched off in {users.source}")
+    return Configured(one.server, "hidden", f"the one of {users.source} has the same name, and counts")
 
 
 _TRUST_FIX: Final = (
@@ -131,7 +195,12 @@ def check_still_trusted(server: Server, places: Places, trust: Trust) -> None:
 
 def _is_same(server: Server, now: Trust) -> bool:
     """The description that was read when the run began is one of those that are there now."""
-    found = _of_file(server.source, os.path.dirname(server.source), now._replace(for_now=True))
+    if server.source.endswith(FILES):
+        found = _of_file(server.source, os.path.dirname(server.source), now._replace(for_now=True))
+    else:
+        document, _ = read_document(server.source)
+        value = document.take("mcp_servers").value if document is not None else None
+        found = _in_agent_file(server.source, servers_in(value or "").described, server.scope, "")
     place = server._replace(label="", directory="")
     return any(one.server._replace(label="", directory="") == place for one in found)
 
