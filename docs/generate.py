@@ -18,7 +18,7 @@ max-cost), `result` (the answer), `session_id`, `model`, `turns`, `usage` (`inpu
 With `--output-format stream-json`: one object a line, told apart by `type`: `start` (`session`, `model`, `mode`, `directory`,
 `skills`, `agents`, `tools`), `text` and `thinking` (`text`: a piece), `discarded` (the pieces since the last message are void),
 `message` (`message`: `role`, `parts`), `turn_end` (`turn`, `usage`, `cost_usd`), `tool_start` (`call_id`, `name`, `arguments`,
-`title`), `tool_progress` (`call_id`, `text`), `tool_end` (`call_id`, `name`, `is_error`, `summary`, `seconds`, `details`),
+`title`), `tool_progress` (`call_id`, `text`), `tool_end` (`call_id`, `name`, `is_error`, `summary`, `seconds`, `details`, `result`: what the model gets),
 `skill_loaded`, `skill_unloaded`, `compacted`, `retrying`, `notice`, and last `result`, as above without `failed_calls`
 and `notices`."""
 

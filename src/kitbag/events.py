@@ -55,6 +55,8 @@ class ToolFinished(NamedTuple):
     seconds: float
     details: str = ""
     """For a person who wants to see more: a diff, a list, what a command printed."""
+    result: str = ""
+    """What the model gets, as far as it is text."""
 
 
 class ToolProgress(NamedTuple):

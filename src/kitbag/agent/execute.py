@@ -116,7 +116,9 @@ class Executor:
             tool.read(call.arguments)
         except (msgspec.ValidationError, ValueError, RecursionError) as error:
             problem = one_line(str(error))[:_LONGEST_PROBLEM]
-            return failure(f"{call.name} was not run: {problem}", "Correct the arguments and call it again.")
+            taken = ", ".join(field.encode_name for field in msgspec.structs.fields(tool.arguments))
+            fix = f"It takes {taken}. Correct the arguments and call it again." if taken else "It takes no arguments."
+            return failure(f"{call.name} was not run: {problem}", fix)
         return tool
 
     async def _authorized(self, tool: Tool[Any], call: ToolCall) -> Outcome:
@@ -183,7 +185,15 @@ class Executor:
             await self.session.add_skill(SkillUse(*outcome.loaded, call_id=call.id))
         seconds = time.monotonic() - begun
         self.emit(
-            ToolFinished(call.id, call.name, outcome.is_error, one_line(outcome.summary), seconds, outcome.details)
+            ToolFinished(
+                call.id,
+                call.name,
+                outcome.is_error,
+                one_line(outcome.summary),
+                seconds,
+                outcome.details,
+                "".join(part.text for part in outcome.content if isinstance(part, Text)),
+            )
         )
         if outcome.dropped:
             self.emit(SkillUnloaded(outcome.dropped, "unloaded"))

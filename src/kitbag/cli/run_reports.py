@@ -49,6 +49,8 @@ _NAMES: Final = {
     "RunEnded": "result",
 }
 
+_TAIL: Final = 5
+"""Lines of what a failed call printed that are shown."""
 _TELLING: Final = frozenset(("Task", "Skill"))
 _TO_ALLOW: Final = (
     "--permission-mode acceptEdits allows changes to files, rules in your settings or --allowed-tools the rest; "
@@ -171,6 +173,9 @@ class TextReport(Report):
         title = self._titles.pop(event.call_id, event.name)
         self._dim(f"    {event.summary}" if event.call_id == self._last else f"    {title}: {event.summary}")
         self._last = ""
+        if event.is_error and event.details:
+            for line in event.details.rstrip().splitlines()[-_TAIL:]:
+                self._dim(f"      {line[:500]}")
         if event.is_error and event.summary.startswith(f"{event.name} is not allowed: "):
             self._refused.append(event.name)
 

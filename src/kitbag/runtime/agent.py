@@ -46,7 +46,7 @@ from kitbag.runtime.model_choice import Wishes, choose_model, given_model
 from kitbag.runtime.options import Options
 from kitbag.runtime.person_permissions import mode_of_run, person_permissions
 from kitbag.runtime.requests import Requests
-from kitbag.runtime.servers import close_servers, open_servers, server_tools, told_unknown
+from kitbag.runtime.servers import Offered, close_servers, open_own_servers, open_servers, told_unknown
 from kitbag.runtime.skill_texts import drop_unusable, prepares_skills
 from kitbag.runtime.sources import model_sources
 from kitbag.runtime.system_prompt import SystemPrompt, blocks_of
@@ -83,6 +83,9 @@ class Agent:
     sources: Sources
     delegation: "Delegation | None" = None
     servers: "Servers | None" = None
+    """Also of those that this one starts."""
+    offered: Offered = Offered()
+    """With those that its file describes."""
 
     def __init__(
         self,
@@ -121,7 +124,7 @@ class Agent:
         self._stop = threading.Event()
         """Ends the commands of a skill that is being loaded."""
         self._running: Run | None = None
-        self._offered = 0
+        self._offered_version = 0
         """What the servers offered when the tools were put together."""
 
     async def __aenter__(self) -> Self:
@@ -181,7 +184,7 @@ class Agent:
             self.skills,
             self.toolset.get("SearchSkills") is not None,
             runs_forks(self.delegation) if self.delegation is not None else None,
-            self.servers.prompt if self.servers is not None else None,
+            self.offered.prompt,
         )
 
     # The pieces
@@ -226,17 +229,27 @@ class Agent:
         if self.servers is not None:
             self._opened.push_async_callback(close_servers, self.servers)
         self.notices += told_unknown(self.servers, self.definition)
+        await self._open_own_servers()
+
+    async def _open_own_servers(self) -> None:
+        own, notices = await open_own_servers(
+            self.ground, self.permissions, self.definition, self.options.only_tools, is_elsewhere=self._is_elsewhere
+        )
+        self.notices += notices
+        if own is not None:
+            self._opened.push_async_callback(close_servers, own)
+            self.journal.hide(own.secrets())
+        self.offered = Offered(self.servers, own)
 
     def _make_toolset(self) -> Toolset:
-        self._offered = self.servers.version if self.servers is not None else 0
+        self._offered_version = self.offered.version
         return Toolset(self._tools(), self.permissions)
 
     def _hear_servers(self) -> None:
         """What they tell, and what they offer since the last request."""
-        if self.servers is not None:
-            if self._offered != self.servers.version:
-                self.toolset = self._make_toolset()
-            self.notices += self.servers.news()
+        if self._offered_version != self.offered.version:
+            self.toolset = self._make_toolset()
+        self.notices += self.offered.news()
 
     def _make_delegation(self) -> "Delegation | None":
         """Other agents, where there are any."""
@@ -303,7 +316,7 @@ class Agent:
         if self.delegation is None:
             missing |= {tool.name for tool in task_tools()}
         own = [tool for tool in every_tool() if tool.name not in missing]
-        return own + server_tools(self.servers, self.definition, is_elsewhere=self._is_elsewhere)
+        return own + self.offered.tools(self.definition, is_elsewhere=self._is_elsewhere)
 
     # The session
 

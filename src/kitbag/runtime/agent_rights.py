@@ -5,11 +5,13 @@ Used by delegation, and by task_runner, which may run in another process and muc
 """
 
 import hashlib
+import json
 from typing import Final
 
 from kitbag.errors import InvalidError
 from kitbag.library.agents import Agent as AgentFile
 from kitbag.tasks.model import Wish
+from kitbag.text.hidden import one_line
 
 MARK: Final = "agent_was"
 """Its name among the options of a wish."""
@@ -22,12 +24,15 @@ def tools_in_words(definition: AgentFile) -> str:
     has = ", ".join(sorted((*(name for name in access.names if name not in limited), *access.specifiers)))
     if access.mode != "allow":
         has = f"all that your rules leave{', of some only ' if has else ''}{has}"
-    return f"{has}; not {', '.join(sorted(access.denied))}" if access.denied else has
+    has = f"{has}; not {', '.join(sorted(access.denied))}" if access.denied else has
+    own = ", ".join(map(one_line, definition.own_servers))
+    return f"{has}; it brings the servers {own}" if own else has
 
 
 def mark_of(definition: AgentFile) -> str:
-    """Of all that a person is shown of it."""
-    shown = "\0".join((definition.path, definition.permission_mode or "", tools_in_words(definition)))
+    """Of all that a person is shown of it, and of what its servers are."""
+    servers = json.dumps(definition.own_servers, sort_keys=True)
+    shown = "\0".join((definition.path, definition.permission_mode or "", tools_in_words(definition), servers))
     return hashlib.sha256(shown.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 

@@ -119,13 +119,16 @@ class Subagent(Agent):
         else:
             self.servers = self._inherited.servers
             self.notices += told_unknown(self.servers, self.definition)
+            await self._open_own_servers()
 
     def _make_toolset(self) -> Toolset:
         tools = [self._fenced(tool) for tool in self._tools() if tool.name not in FOR_PEOPLE]
         return Toolset(tools, self.permissions)
 
     def _hear_servers(self) -> None:
-        """It has the tools it began with."""
+        """It has the tools it began with; whoever started it hears of those that they share."""
+        if self.offered.own is not None:
+            self.notices += self.offered.own.news()
 
     def _choose(self, inherited: Inherited, definition: AgentFile) -> None:
         """The call's, else the agent's own, else the one of whoever started it."""

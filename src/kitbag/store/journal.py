@@ -117,6 +117,11 @@ class Journal:
     def redactor(self) -> Redactor:
         return self._redactor
 
+    def hide(self, secrets: Iterable[str]) -> None:
+        """These too, from now on."""
+        if found := [secret for secret in secrets if self._redactor.known(secret) == secret]:
+            self._redactor = self._redactor.with_more(found)
+
     def __enter__(self) -> "Journal":
         return self
 

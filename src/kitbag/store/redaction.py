@@ -50,6 +50,14 @@ class Redactor:
         """Knows the values of the variables whose names look like a secret's."""
         return cls(value for name, value in environment.items() if is_secret(name))
 
+    def with_more(self, secrets: Iterable[str]) -> "Redactor":
+        """Another one, which knows these too."""
+        more = Redactor(secrets)
+        more._alone = tuple(sorted({*self._alone, *more._alone}, key=len, reverse=True))
+        more._anywhere = tuple(sorted({*self._anywhere, *more._anywhere}, key=len, reverse=True))
+        more._signs = tuple({*self._signs, *more._signs})
+        return more
+
     def has_signs(self, as_json: str) -> bool:
         """Of a value in JSON's ASCII: whether it is worth a closer look. Without signs, `value` changes nothing."""
         for sign in self._signs:

@@ -156,18 +156,19 @@ def _seconds(fields: dict[str, object], scope: Scope) -> float:
     return min(float(value) if scope == "user" else value / 1000, LONGEST_CALL)
 
 
-def typed_description(definition: object) -> object:
-    """Of an agent's file, in which all is text, as of a file that knows numbers and truth."""
+def typed_description(definition: object, scope: Scope) -> object:
+    """Of an agent's file, in which all is text, as `read_server` takes it. Times are in milliseconds there: other
+    programs read such files too."""
     if not isinstance(definition, dict):
         return definition
-    fields = dict(cast("dict[str, object]", definition))
+    fields = {key: value for key, value in cast("dict[str, object]", definition).items() if value != ""}
     for key in ("enabled", "disabled"):
         word = str(fields.get(key)).strip().lower()
         if word in ("true", "false"):
             fields[key] = word == "true"
     timeout = fields.get("timeout")
     if isinstance(timeout, str) and re.fullmatch(r"\d{1,9}(\.\d{1,9})?", timeout.strip()):
-        fields["timeout"] = float(timeout)
+        fields["timeout"] = float(timeout) / (1000 if scope == "user" else 1)
     return fields
 
 

@@ -19,7 +19,7 @@ from kitbag.library.scopes import Places
 from kitbag.permissions.environment import scrubbed
 from kitbag.permissions.model import is_inside
 from kitbag.permissions.trust import Trust, workspace_trust
-from kitbag.permissions.workspace_acts import server_text
+from kitbag.permissions.workspace_acts import server_text, strings_of
 from kitbag.settings import Settings
 from kitbag.store.secret_names import looks_secret
 from kitbag.text.plain_head import Metadata
@@ -109,9 +109,7 @@ def _as_trusted(one: Configured, trust: Trust, text: str) -> Configured:
 # --- an agent's own ---------------------------------------------------------------------------------------------
 
 
-def servers_of_agent(
-    agent: Agent, places: Places, trust: Trust, configured: Sequence[Configured]
-) -> list[Configured]:
+def servers_of_agent(agent: Agent, places: Places, trust: Trust, configured: Sequence[Configured]) -> list[Configured]:
     """Those that its file describes. A project's file counts as far as it is trusted, and of two with one name its own
     one counts for the agent, but not before one of the user's."""
     of_project = agent.root.scope == "project" or (
@@ -136,12 +134,11 @@ def servers_of_agent(
 def _in_agent_file(path: str, described: Metadata, scope: Scope, directory: str) -> list[Configured]:
     found: list[Configured] = []
     for name, definition in list(described.items())[:MOST]:
-        server, wrong = read_server(name, typed_description(definition), path, scope, directory)
-        if scope == "user":  # in settings there are seconds; here, as in all files that others read too, thousandths
-            server = server._replace(
-                seconds=server.seconds / 1000, directory=os.path.join(directory, os.path.expanduser(server.directory))
-            )
-        found.append(_judged(server, wrong))
+        server, wrong = read_server(name, typed_description(definition, scope), path, scope, directory)
+        if not wrong and any("${{" in text for text in strings_of(definition)):
+            wrong = "it wants a secret of GitHub (`${{ … }}`), which can't be had here"
+        directory_of = os.path.join(directory, os.path.expanduser(server.directory))
+        found.append(_judged(server._replace(directory=directory_of), wrong))
     return found
 
 
@@ -195,7 +192,7 @@ def check_still_trusted(server: Server, places: Places, trust: Trust) -> None:
 
 def _is_same(server: Server, now: Trust) -> bool:
     """The description that was read when the run began is one of those that are there now."""
-    if server.source.endswith(FILES):
+    if server.source.endswith(tuple(os.sep + name for name in FILES)):
         found = _of_file(server.source, os.path.dirname(server.source), now._replace(for_now=True))
     else:
         document, _ = read_document(server.source)

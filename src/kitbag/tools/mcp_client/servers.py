@@ -76,6 +76,10 @@ class Servers:
     def __bool__(self) -> bool:
         return bool(self._known)
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return tuple(self._known)
+
     # --- a run begins and ends ----------------------------------------------------------------------
 
     async def open(self, wait: float | None = None) -> None:
@@ -149,6 +153,11 @@ class Servers:
             await asyncio.wait(opening)
         connections = [known.connection for known in self._known.values() if known.connection is not None]
         await asyncio.gather(*(connection.close() for connection in connections))
+
+    def secrets(self) -> list[str]:
+        """What stands in their descriptions, written out, and must not be written down."""
+        servers = [known.server for known in self._known.values()]
+        return [value for one in servers for value in secret_values(dict(one.environment), dict(one.headers))]
 
     # --- what they offer ----------------------------------------------------------------------------
 
