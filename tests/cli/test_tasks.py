@@ -128,3 +128,17 @@ def test_without_waiting_the_exit_code_says_that_something_still_runs(house: Wor
     [task] = listed(house, "--running")
     assert f"Explore {task['id']}" in done.stderr
     house.run("tasks", "stop", task["id"])
+
+
+def test_commands_of_a_background_agent_see_the_environment_of_whoever_began_it_and_not_the_worker_s(
+    house: World,
+) -> None:
+    call = {"id": "b", "name": "Bash", "arguments": {"command": "echo project=$PROJECT > seen"}}
+    rules = [{"system": "## Your Task\nShow", "replies": [{"calls": [call]}, {"text": "Shown."}]}, *SCRIPT["rules"]]
+    house.write("~/script.json", json.dumps({"rules": rules}))
+    house.write("~/.kitbag/settings.toml", '[permissions]\nallow = ["Bash(echo:*)", "Edit(seen)"]\n')
+    for project in ("A", "B"):
+        house.env["PROJECT"] = project
+        task_id = house.run("agents", "run", "general-purpose", "Show it", "--background").stdout.strip()
+        assert house.run("tasks", "output", task_id, "--wait", "50").stdout == "Shown.\n"
+        assert (house.workspace / "seen").read_text() == f"project={project}\n"

@@ -215,7 +215,8 @@ def test_a_file_of_copilot_is_read_with_its_own_tool_names(tmp_path: Path) -> No
     assert agent.argument_hint == "[file]"
     assert (agent.model_invocable, agent.user_invocable) == (False, False)
     assert agent.mcp_servers == ("github",)
-    assert codes(notes) == [("info", "tools-no-counterpart", 4), ("info", "servers-not-started", 9)]
+    assert agent.own_servers == {"github": {"command": "npx"}}
+    assert codes(notes) == [("info", "tools-no-counterpart", 4)]
     assert agent_of(tmp_path, head("description: d"), "old.chatmode.md", "copilot").name == "old"
 
 
@@ -288,16 +289,17 @@ def test_a_toml_file_of_codex_is_read(tmp_path: Path) -> None:
     assert agent.body() == "You search."
     assert agent.mcp_servers == ("docs",)
     assert agent.extra == {"nickname_candidates": ["Rae"]}
-    assert codes(notes) == [("info", "servers-not-started", 10)]
+    assert agent.own_servers == {"docs": {"url": "http://localhost"}}
+    assert codes(notes) == []
 
 
 def test_tables_of_a_toml_file_are_found_on_their_lines(tmp_path: Path) -> None:
     head = 'name = "a"\ndescription = "d"\nprompt = "p"\n'
-    tables = '[[skills.config]]\npath = "/x/SKILL.md"\nenabled = true\n\n  [ mcp_servers . x ]\nurl = "u"\n'
+    tables = '[[skills.config]]\npath = "/x/SKILL.md"\nenabled = true\n\n  [ hooks . x ]\nurl = "u"\n'
     agent, notes = read(tmp_path, head + tables, "a.toml", "codex")
     assert agent is not None
     assert agent.skills == ()
-    assert codes(notes) == [("info", "skills-config", 4), ("info", "servers-not-started", 8)]
+    assert codes(notes) == [("info", "skills-config", 4), ("info", "hooks-not-run", 8)]
     dotted, notes = read(tmp_path, head + 'skillset = "x"\nskills.more = "x"\n', "b.toml", "codex")
     assert dotted is not None
     assert codes(notes) == [("warning", "skills-unreadable", 5)]
@@ -499,14 +501,15 @@ def test_a_plugin_chooses_no_mode_hooks_or_servers(tmp_path: Path) -> None:
         "permissionMode: bypassPermissions",
         "hooks:",
         "  Stop: x",
-        "mcpServers: [db]",
+        "mcpServers: [db, {web: {command: evil}}]",
         "permission:",
         "  edit: allow",
     )
     agent, notes = read(tmp_path, head(*lines), plugin="kit")
     assert agent is not None
     assert agent.full_name == "kit:a"
-    assert (agent.permission_mode, agent.has_hooks, agent.mcp_servers) == ("default", False, ())
+    assert (agent.permission_mode, agent.has_hooks) == ("default", False)
+    assert (agent.mcp_servers, agent.own_servers) == ((), {})
     assert codes(notes) == [
         ("info", "plugin-mode-ignored", 4),
         ("info", "plugin-servers-ignored", 7),
@@ -514,21 +517,21 @@ def test_a_plugin_chooses_no_mode_hooks_or_servers(tmp_path: Path) -> None:
     ]
 
 
-def test_hooks_and_servers_are_reported_as_not_run(tmp_path: Path) -> None:
+def test_hooks_are_reported_as_not_run_and_servers_are_kept(tmp_path: Path) -> None:
     lines = ("hooks:", "  Stop: x", "mcpServers:", "  - db", "  - web:", "      url: u")
     agent, notes = read(tmp_path, head("name: a", "description: d", *lines))
     assert agent is not None
     assert (agent.has_hooks, agent.mcp_servers) == (True, ("db", "web"))
-    assert {note.code for note in notes} == {"hooks-not-run", "servers-not-started"}
+    assert agent.own_servers == {"web": {"url": "u"}}
+    assert {note.code for note in notes} == {"hooks-not-run"}
 
 
 def test_servers_that_a_broken_head_left_as_text_are_not_named(tmp_path: Path) -> None:
     lines = ("description: Use when: asked", "mcpServers:", "  - name: db: x", "    url: u")
     agent, notes = read(tmp_path, head("name: a", *lines))
     assert agent is not None
-    assert agent.mcp_servers == ()
+    assert (agent.mcp_servers, agent.own_servers) == ((), {})
     assert ("warning", "servers-unreadable", 4) in codes(notes)
-    assert "servers-not-started" not in [note.code for note in notes]
     assert agent_of(tmp_path, head("name: a", "description: d", "mcpServers: db, web")).mcp_servers == ("db", "web")
 
 

@@ -77,6 +77,13 @@ def test_what_a_skill_would_do_is_told_verbatim_with_its_line(world: World) -> N
         ("hooks:\n  Stop:\n    - command: evil", "hook", 'Stop: [{"command": "evil"}]'),
         ("mcpServers:\n  s:\n    command: npx\n    args: [-y, pkg]", "server", "s: npx -y pkg"),
         ("mcpServers: [github]", "server", 'mcpServers: ["github"]'),
+        (
+            "mcpServers:\n  - github\n  - s:\n      command: npx\n      env: {A: b}",
+            "server",
+            's: npx {"env": {"A": "b"}}',
+        ),
+        ("mcpServers:\n  - github\n  - s:\n      command: npx", "server", 'mcpServers: ["github"]'),
+        ("mcp-servers:\n  - name: s\n    url: https://x.test", "server", "s: https://x.test"),
         ('"\\x68ooks":\n  Stop: evil', "hook", "Stop: evil"),
     ],
 )
@@ -164,6 +171,13 @@ def test_a_script_of_the_workspace_that_a_command_runs_is_found(world: World, co
     world.write("tool.sh", "echo")
     world.skill(".kitbag/skills", "x", body=f"!`{command}`")
     assert "tool.sh" in {text for _, kind, text in acts_of(found_in(world)) if kind == "script"}
+
+
+def test_a_script_that_an_agent_s_server_starts_is_found(world: World) -> None:
+    world.write("server.js", "x")
+    head = "name: a\ndescription: d\nmcpServers:\n  - s: {command: node, args: [server.js]}"
+    world.write(".claude/agents/a.md", f"---\n{head}\n---\nx\n")
+    assert (".claude/agents/a.md", "script", "server.js") in acts_of(found_in(world))
 
 
 def test_a_script_that_a_server_or_hook_starts_is_found(world: World) -> None:

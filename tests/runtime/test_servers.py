@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ from conftest import World
 from kitbag.errors import UsageError
 from kitbag.permissions.trust import trust_workspace, workspace_trust
 from kitbag.runtime.agent import Agent
+from kitbag.runtime.options import Options
 from kitbag.testing import Rule, Script, Scripted, Step
 from runtime.test_agent import HANG, House
 from runtime.test_delegation import at_home, results, script, task
+from runtime.test_worktree import repository
 from tools.mcp_client.running import described, is_alive, started, until
 
-__all__ = ["at_home"]
+__all__ = ["at_home", "repository"]
 
 
 def own(world: World, settings: str = "", **servers: dict[str, Any]) -> None:
@@ -301,3 +304,178 @@ def test_leaving_before_the_run_has_begun_leaves_nothing(world: World, notes: Pa
 
     asyncio.run(go())
     assert not any(is_alive(pid) for pid in started(notes))
+
+
+class TestOfAnAgent:
+    """Servers that an agent's file describes."""
+
+    def write(
+        self, world: World, server: dict[str, Any], head: str = "", place: str = "~/.kitbag/agents", name: str = "plain"
+    ) -> None:
+        servers = json.dumps([{name: server}])  # which is YAML too
+        text = f"---\nname: helper\ndescription: Helps.\nmcpServers: {servers}\n{head}---\nHelp.\n"
+        world.write(f"{place}/helper.md", text)
+
+    def delegated(self, house: House, *steps: Any, **options: Any) -> list[str]:
+        """Asks the agent for something; answers what it was offered of servers."""
+        asked = Step(calls=(task(subagent_type="helper"),))
+        house.ask("Ask.", steps=script([asked, "Done."], [*steps, "Helped."]), mode="autonomous", **options)
+        [agent, *_] = [one for one in house.requests if "## Your Task" in one.system[-1].text]
+        return [tool.name for tool in agent.tools if tool.name.startswith("mcp__")]
+
+    def test_it_is_there_for_that_agent_alone_and_ends_with_it(self, world: World, notes: Path) -> None:
+        own(world, shared=described())
+        self.write(world, described(notes=str(notes)))
+        house = House(world)
+        offered = self.delegated(house, use("echo", "from the agent"))
+        assert sorted(offered) == ["mcp__plain__echo", "mcp__shared__echo"]
+        assert "call echo" in notes.read_text()
+        assert len(started(notes)) == 1
+        assert not is_alive(started(notes)[0])
+        mains = [one for one in house.requests if "## Your Task" not in one.system[-1].text]
+        assert {tool.name for one in mains for tool in one.tools if tool.name.startswith("mcp__")} == {
+            "mcp__shared__echo"
+        }
+
+    def test_it_ends_with_the_agent_and_not_with_the_run(self, world: World, notes: Path) -> None:
+        own(world)
+        self.write(world, described(notes=str(notes)))
+        alive: list[bool] = []
+
+        def last(_: Any) -> Step:
+            alive.extend(map(is_alive, started(notes)))
+            return Step(text="Done.")
+
+        house = House(world)
+        asked = Step(calls=(task(subagent_type="helper"),))
+        steps = Script([Rule([use("echo"), Step(text="Helped.")], system="## Your Task"), Rule([asked, last])])
+        house.ask("Ask.", steps=steps, mode="autonomous")
+        assert alive == [False]
+
+    def test_an_agent_that_a_person_talks_to_has_it_with_its_prompts(self, world: World, notes: Path) -> None:
+        own(world)
+        self.write(world, described(notes=str(notes)))
+        house = House(world)
+        house.ask("Hi", steps=[use("echo"), "Done."], agent="helper")
+        assert "mcp__plain__echo" in house.tools()
+        assert "echo heard hi" in results(house)
+        house.ask("/mcp__plain__greet Ann warmly", agent="helper")
+        assert "Greet Ann warmly." in house.requests[-1].messages[-1].text
+        house.ask("Hi")
+        assert not any(name.startswith("mcp__") for name in house.tools())
+        assert not any(is_alive(pid) for pid in started(notes))
+
+    def test_agents_that_it_starts_do_not_have_it(self, world: World, notes: Path) -> None:
+        own(world)
+        self.write(world, described(notes=str(notes)))
+        world.write("~/.kitbag/agents/other.md", "---\nname: other\ndescription: Others.\n---\nOther.\n")
+        house = House(world)
+        asked = Step(calls=(task(subagent_type="other"),))
+        house.ask("Ask.", steps=script([asked, "Done."], ["Helped."]), mode="autonomous", agent="helper")
+        [other] = [one for one in house.requests if "## Your Task" in one.system[-1].text]
+        assert not any(tool.name.startswith("mcp__") for tool in other.tools)
+
+    def test_with_names_beside_it_the_agent_has_these_and_its_own(self, world: World) -> None:
+        own(world, one=described(), two=described())
+        servers = json.dumps(["one", {"plain": described()}])
+        world.write(
+            "~/.kitbag/agents/helper.md",
+            f"---\nname: helper\ndescription: Helps.\nmcpServers: {servers}\n---\nHelp.\n",
+        )
+        assert sorted(self.delegated(House(world))) == ["mcp__one__echo", "mcp__plain__echo"]
+
+    def test_of_two_of_the_user_s_with_one_name_the_agent_has_its_own(self, world: World, notes: Path) -> None:
+        own(world, plain=described(tools=["other"]))
+        self.write(world, described(notes=str(notes)))
+        assert self.delegated(House(world)) == ["mcp__plain__echo"]
+
+    def test_a_project_s_does_not_pass_for_one_of_the_user_s(self, world: World, notes: Path) -> None:
+        own(world, plain=described(tools=["other"]))
+        self.write(world, described(notes=str(notes)), place=".claude/agents")
+        assert self.delegated(House(world), trust_workspace=True) == ["mcp__plain__other"]
+        assert not notes.exists()
+
+    def test_D01_a_project_s_is_not_started_before_trust_and_the_question_names_it(
+        self, world: World, notes: Path
+    ) -> None:
+        own(world)
+        server = described(notes=str(notes), canary=str(world.canary))
+        self.write(world, server, place=".claude/agents")
+        assert f"plain: {sys.executable} -S -E" in world.ok("trust", "show")
+        house = House(world)
+        asked = Step(calls=(task(subagent_type="helper"),))
+        house.ask("Ask.", steps=script([asked, "Done."], ["Helped."]), mode="autonomous")
+        assert not notes.exists()
+        assert not world.canary.exists()
+        assert self.delegated(house, trust_workspace=True) == ["mcp__plain__echo"]
+
+    def test_D05_one_that_changed_since_it_was_trusted_is_not_started(self, world: World, notes: Path) -> None:
+        own(world)
+        self.write(world, described(notes=str(notes)), place=".claude/agents")
+        trust_workspace(world.places(), workspace_trust(world.places()))
+        house = House(world)
+        assert self.delegated(house, use("echo")) == ["mcp__plain__echo"]
+        before = len(started(notes))
+        server = described(notes=str(notes), canary=str(world.canary))
+
+        async def go() -> None:
+            asked = Step(calls=(task(subagent_type="helper"),))
+            model = Scripted(script([asked, "Done."], [use("echo"), "Helped."]))
+            options = Options(directory=str(world.workspace), mode="autonomous")
+            async with asyncio.timeout(HANG), Agent(provider=model, options=options) as agent:
+                assert agent.ground.library.find_agent("helper").own_servers
+                self.write(world, server, place=".claude/agents")
+                async with agent.run("Use it.") as run:
+                    await run.wait()
+            assert "has changed since the workspace was trusted" in str([one.messages for one in model.requests])
+
+        asyncio.run(go())
+        assert len(started(notes)) == before
+        assert not world.canary.exists()
+
+    @pytest.mark.parametrize(
+        ("head", "options"),
+        [("", {"mode": "plan"}), ("permissionMode: plan\n", {}), ("tools: Read\n", {}), ("", {"only_tools": ("Read",)})],
+    )
+    def test_D23_where_its_tools_can_t_be_used_it_is_not_even_started(
+        self, world: World, notes: Path, head: str, options: dict[str, Any]
+    ) -> None:
+        own(world)
+        self.write(world, described(notes=str(notes)), head)
+        house = House(world)
+        house.ask("Hi", steps=[use("echo"), "Done."], agent="helper", **options)
+        assert not any(name.startswith("mcp__") for name in house.tools())
+        assert not notes.exists()
+        assert ("leave no room" in house.notices()) == head.startswith("tools")
+
+    def test_a_list_of_tools_can_name_its_tools(self, world: World) -> None:
+        own(world)
+        self.write(world, described(tools=["echo", "other"]), "tools: Read, mcp__plain__echo\n")
+        assert self.delegated(House(world)) == ["mcp__plain__echo"]
+
+    def test_D46_what_its_description_holds_is_not_kept(self, world: World) -> None:
+        own(world)
+        server = {**described(tools=["environment"]), "env": {"GIVEN_TOKEN": "CANARY_SECRET_ijklmnop"}}
+        self.write(world, server)
+        house = House(world)
+        self.delegated(house, use("environment"))
+        assert "GIVEN_TOKEN" in str([one.messages for one in house.requests])
+        kept = b"".join(path.read_bytes() for path in (world.home / ".kitbag/state").rglob("*") if path.is_file())
+        assert b"GIVEN_TOKEN" in kept
+        assert b"CANARY_SECRET_ijklmnop" not in kept
+
+    def test_one_that_fails_is_a_notice_and_the_agent_goes_on(self, world: World) -> None:
+        own(world)
+        self.write(world, described(quits=3, says="no module named x"))
+        house = House(world)
+        assert house.ask("Hi", agent="helper").status == "completed"
+        assert "no module named x" in house.notices()
+        self.write(world, {"command": "x", "surprise": "y"})
+        house.ask("Hi", agent="helper")
+        assert "the server plain of the agent helper is not used: `surprise` is not known" in house.notices()
+
+    def test_in_a_copy_of_the_workspace_a_program_is_not_started(self, repository: World, notes: Path) -> None:
+        own(repository)
+        self.write(repository, described(notes=str(notes)), "isolation: worktree\n")
+        assert self.delegated(House(repository)) == []
+        assert not notes.exists()

@@ -10,7 +10,7 @@ Used by every interface. Opens the journal and chooses the model when it is ente
 import asyncio
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -113,6 +113,8 @@ class Agent:
         self._person = person
         self._patience = patience
         self._opened = AsyncExitStack()
+        self.environment: Mapping[str, str] | None = None
+        """What commands see; None: what this process has."""
         self.task_id = ""
         """Of an agent that another one started."""
         self._is_elsewhere = False
@@ -201,6 +203,7 @@ class Agent:
             self.permissions,
             self.ground.library,
             self.skills,
+            environment=self.environment,
             person=self._person,
             delegation=self.delegation,
             seen=SeenFiles(),
@@ -222,6 +225,7 @@ class Agent:
             self.provider,
             self._patience,
             self.servers,
+            self.environment,
         )
 
     async def _open_servers(self) -> None:

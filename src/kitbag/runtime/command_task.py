@@ -51,8 +51,6 @@ def with_decision(wish: Wish, judgement: Judgement, workspace: Workspace, redact
             "the command holds what looks like a secret, and what runs in the background is written down",
             "let it read the secret from a file or a variable, or run it in the foreground",
         )
-    given = scrubbed(os.environ.items())
-    environment = {name: value for name, value in given.items() if redactor.value({name: value}) == {name: value}}
     decided = {
         "sandbox": judgement.sandbox,
         "network": judgement.network,
@@ -61,7 +59,14 @@ def with_decision(wish: Wish, judgement: Judgement, workspace: Workspace, redact
         "writable": list(workspace.also_writable),
         "rules_said": _said(_judged_now(wish)[0]),
     }
-    return wish._replace(options={**wish.options, "decided": decided, "environment": environment})
+    return wish._replace(options={**wish.options, "decided": decided, "environment": written_environment(redactor)})
+
+
+def written_environment(redactor: Redactor) -> dict[str, str]:
+    """What commands see of the environment of whoever begins a task, without what can't be written down: the worker
+    has another one."""
+    given = scrubbed(os.environ.items())
+    return {name: value for name, value in given.items() if redactor.value({name: value}) == {name: value}}
 
 
 def _judged_now(wish: Wish) -> tuple[Judgement, Workspace]:

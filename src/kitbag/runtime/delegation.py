@@ -126,6 +126,11 @@ class Delegated:
         definition = self._usable(errand.agent)
         background = errand.background or definition.background
         wish = self._wish(errand, definition)
+        if background:
+            from kitbag.runtime.command_task import written_environment
+
+            environment = self._inherited().environment or written_environment(self.board.journal.redactor)
+            wish = wish._replace(options={**wish.options, "environment": dict(environment)})
         if errand.resume:
             return await self._resume(errand, wish, background, progress)
         if wish.pack:

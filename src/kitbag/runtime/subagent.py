@@ -4,7 +4,7 @@ Used by task_runner, in front and in the worker. All it needs comes in Inherited
 but the agent's own body and the skills it begins with.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kitbag.agent.ask_model import Emit, Patience
@@ -60,6 +60,8 @@ class Inherited(NamedTuple):
     patience: Patience = Patience()
     servers: "Servers | None" = None
     """Of the one that starts it, which also closes them."""
+    environment: Mapping[str, str] | None = None
+    """What commands see; None: what this process has."""
 
 
 class Subagent(Agent):
@@ -78,6 +80,7 @@ class Subagent(Agent):
         options = given._replace(agent=definition.full_name, limits=caps, resume="", fork=False, append="")
         super().__init__(options=options, journal=inherited.journal, patience=inherited.patience)
         self._inherited = inherited
+        self.environment = inherited.environment
         self._wish = wish
         self.task_id = task_id
         self._session_id = session_id

@@ -243,7 +243,9 @@ class Worker:
             async with self._grounds.of(wish) as inherited:
                 approver = _TaskApprover(self._queue, self.board, task.id, watchdog)
                 settings_file = inherited.ground.library.settings.user_file
-                inherited = inherited._replace(approvals=Approvals(approver, settings_file))
+                inherited = inherited._replace(
+                    approvals=Approvals(approver, settings_file), environment=wish.options.get("environment")
+                )
                 heard = any(record.kind == "user" for record in self._journal.read(PREFIX + task.session, asked))
                 runner = TaskRunner(
                     self.board, task, inherited, self._shared.signals, self._for_child(task), watchdog=watchdog

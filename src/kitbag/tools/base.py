@@ -6,7 +6,7 @@ belongs to comes in a Context, and the runtime ties the ends.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import cache
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
@@ -93,6 +93,8 @@ class Context(NamedTuple):
     """Of the call that runs: what a command must be confined in."""
     call_id: str = ""
     session_id: str = ""
+    environment: Mapping[str, str] | None = None
+    """What commands see; None: what this process has."""
     changes: Changes | None = None
     person: PersonAsker | None = None
     delegation: Delegation | None = None

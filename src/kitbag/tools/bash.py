@@ -67,6 +67,7 @@ async def _bash(arguments: BashArguments, context: Context) -> Outcome:
         judgement,
         context.permissions.mode,
         context.session_id,
+        environment=context.environment,
     )
     try:
         if arguments.run_in_background:

@@ -7,6 +7,7 @@ import pytest
 
 from conftest import World
 from kitbag.errors import UsageError
+from kitbag.library.registry import Registry
 from kitbag.permissions.trust import Trust, trust_workspace, workspace_trust
 from kitbag.settings import load_settings
 from kitbag.tools.mcp_client.configured import (
@@ -14,6 +15,7 @@ from kitbag.tools.mcp_client.configured import (
     check_still_trusted,
     configured_servers,
     environment_of,
+    servers_of_agent,
     with_values,
 )
 
@@ -172,3 +174,127 @@ class TestVariablesOfAProject:
         monkeypatch.setenv("MY_TOKEN", "CANARY_SECRET_2")
         world.write("~/.kitbag/settings.toml", '[mcp]\nenvironment = ["MY_TOKEN"]\n')
         assert self.value(world, "${MY_TOKEN}") == "CANARY_SECRET_2"
+
+
+class TestOfAnAgent:
+    SERVER = "s: {command: node, args: [server.js]}"
+
+    def write(self, world: World, server: str = SERVER, place: str = ".claude/agents") -> None:
+        text = f"---\nname: helper\ndescription: Helps.\nmcpServers:\n  - {server}\n---\nHelp.\n"
+        world.write(f"{place}/helper.md", text)
+
+    def own(self, world: World, trust: Trust | None = None) -> Configured:
+        places = world.places()
+        trust = trust or workspace_trust(places)
+        [found] = self.all(world, trust)
+        return found
+
+    def all(self, world: World, trust: Trust) -> list[Configured]:
+        places = world.places()
+        agent = Registry(places).find_agent("helper")
+        settings = load_settings(places.kitbag_home, places.project_dirs)
+        return servers_of_agent(agent, places, trust, configured_servers(places, trust, settings))
+
+    def test_a_user_s_counts_at_once(self, world: World) -> None:
+        self.write(world, "s: {command: mine, cwd: /tmp, timeout: 5000, enabled: true, args: }", "~/.claude/agents")
+        one = self.own(world)
+        assert (one.state, one.server.scope, one.server.command) == ("ready", "user", "mine")
+        assert (one.server.seconds, one.server.directory) == (5.0, "/tmp")
+
+    def test_D01_a_project_s_does_not_count_before_the_workspace_is_trusted(self, world: World) -> None:
+        self.write(world)
+        assert self.own(world).state == "untrusted"
+        agree(world)
+        one = self.own(world)
+        assert (one.state, one.server.directory) == ("ready", str(world.workspace))
+        assert self.own(world, workspace_trust(world.places(), trusted_for_now=True)).state == "ready"
+
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            "s: {command: nodejs, args: [server.js]}",
+            "s: {command: node, args: [server.js, more]}",
+            "s: {command: node, args: [server.js], env: {A: b}}",
+            "s: {url: 'http://x'}",
+            "t: {command: node, args: [server.js]}",
+        ],
+    )
+    def test_D05_a_changed_one_does_not_count_until_it_is_agreed_to_again(self, world: World, changed: str) -> None:
+        self.write(world)
+        trust = agree(world)
+        before = self.own(world, trust).server
+        self.write(world, changed)
+        assert self.own(world).state == "changed"
+        assert self.own(world, trust).state == "changed"  # also where it changed after the look
+        with pytest.raises(UsageError, match="has changed since"):
+            check_still_trusted(before, world.places(), trust)
+        agree(world)
+        assert self.own(world).state == "ready"
+
+    def test_D05_a_script_that_changes_keeps_it_from_being_started(self, world: World) -> None:
+        world.write("server.js", "one")
+        self.write(world)
+        trust = agree(world)
+        server = self.own(world, trust).server
+        check_still_trusted(server, world.places(), trust)
+        world.write("server.js", "two")
+        with pytest.raises(UsageError, match="has changed since"):
+            check_still_trusted(server, world.places(), trust)
+
+    def test_D05_a_file_that_is_gone_starts_nothing(self, world: World) -> None:
+        self.write(world)
+        trust = agree(world)
+        server = self.own(world, trust).server
+        (world.workspace / ".claude/agents/helper.md").unlink()
+        with pytest.raises(UsageError, match="has changed since"):
+            check_still_trusted(server, world.places(), trust)
+
+    def test_other_words_in_the_file_do_not_matter(self, world: World) -> None:
+        self.write(world)
+        trust = agree(world)
+        server = self.own(world, trust).server
+        path = world.workspace / ".claude/agents/helper.md"
+        path.write_text(path.read_text().replace("Help.", "Help more."))
+        check_still_trusted(server, world.places(), trust)
+
+    def test_a_project_s_does_not_take_the_place_of_one_of_the_user_s(self, world: World) -> None:
+        self.write(world)
+        agree(world)
+        world.write("~/.kitbag/settings.toml", '[mcp_servers.s]\ncommand = "mine"\n')
+        assert self.own(world).state == "hidden"
+        world.write("~/.kitbag/settings.toml", "[mcp_servers.s]\nenabled = false\n")
+        assert self.own(world).state == "off"
+
+    def test_its_label_is_no_other_s(self, world: World) -> None:
+        self.write(world, "'s!': {command: node}")
+        world.write("~/.kitbag/settings.toml", '[mcp_servers.s]\ncommand = "mine"\n')
+        agree(world)
+        one = self.own(world)
+        assert one.state == "ready"
+        assert one.server.label.startswith("s-")
+
+    @pytest.mark.parametrize(
+        ("server", "problem"),
+        [
+            ("s: npx", "no table"),
+            ("s: {command: a, includeTools: [b]}", "`includeTools` is not known"),
+            ("s: {type: sse, url: 'http://x'}", "type 'sse'"),
+            ("s: {command: a, cwd: /}", "`cwd` is not known"),
+            ("s: {command: a, timeout: soon}", "`timeout`"),
+            ("s: {command: a, enabled: perhaps}", "`enabled`"),
+            ("s: {command: a, env: {K: '${{ secrets.K }}'}}", "a secret of GitHub"),
+        ],
+    )
+    def test_what_is_wrong_with_one_is_said(self, world: World, server: str, problem: str) -> None:
+        self.write(world, server)
+        one = self.own(world, workspace_trust(world.places(), trusted_for_now=True))
+        assert one.state == "wrong"
+        assert problem in one.reason
+
+    def test_one_of_a_folder_that_is_named_for_a_run_is_the_project_s_where_it_lies_in_it(self, world: World) -> None:
+        self.write(world, place="more/agents")
+        places = world.places()
+        agent = Registry(places, extra=(str(world.workspace / "more"),)).find_agent("helper")
+        trust = agree(world)
+        [one] = servers_of_agent(agent, places, trust, [])
+        assert (one.server.scope, one.state) == ("project", "untrusted" if trust.state == "untrusted" else "changed")
