@@ -171,7 +171,7 @@ class Delegated:
         return Wish(
             definition.full_name,
             errand.prompt,
-            errand.description or " ".join(errand.prompt.split())[:_LONGEST_ABOUT],
+            errand.description or _about(errand.prompt),
             errand.model,
             inherited.chosen.again,
             inherited.mode,
@@ -343,6 +343,12 @@ class Delegated:
 
     async def stop(self, task_id: str) -> Stopped:
         return await stop_task(self.board, self.board.find(task_id, self._ours()), "model")
+
+
+def _about(prompt: str) -> str:
+    """Its first words, for a list."""
+    words = " ".join(prompt.split())
+    return words if len(words) <= _LONGEST_ABOUT else f"{words[: _LONGEST_ABOUT - 1]}…"
 
 
 def options_for_worker(options: Options) -> dict[str, Any]:

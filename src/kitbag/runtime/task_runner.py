@@ -242,7 +242,8 @@ class TaskRunner:
 def _end_of(ended: RunEnded, agent: Subagent) -> End:
     usage, status = ended.usage, ended.status
     cost = None if agent.session.totals.unpriced else agent.session.totals.cost
-    error = f"{ended.error}. {ended.fix}".strip(" .") if ended.error else ""
+    fix = "" if "--continue" in ended.fix else ended.fix  # which is for a person's own session
+    error = f"{ended.error}. {fix}".strip(" .") if ended.error else ""
     return End(status, ended.text, error, agent.session.totals.turns, usage.shown_to_model + usage.output, cost)
 
 

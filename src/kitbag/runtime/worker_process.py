@@ -181,7 +181,7 @@ def _started(kitbag_home: str, descriptor: int | None, problem: str = "") -> Hos
     environment |= {_WAITS: "1"} if descriptor is None else {_GIVEN: str(descriptor)}
     with _log(kitbag_home) as log:
         child = subprocess.Popen(
-            [sys.executable, "-m", "kitbag", "worker"],
+            [sys.executable, "-P", "-m", "kitbag", "worker"],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
