@@ -76,7 +76,7 @@ KEYS = {
     "context": "`session`, `directory`, `model`, `window`, `compacted_at`, `left`, `tokens`, `bytes`, `request_bytes` (the same), "
     "`groups`, `skills` (`listed`, `loaded`, `possible`), `tools`, `agents`, `memory`, `turns`, `last_request` (`provider`, `ours`, "
     "`residual`), `pieces`, `warnings`.",
-    "servers list": "a list: `name`, `label` (in the names of its tools), `scope` (user or project), `source`, `transport` (stdio "
+    "servers list": "a list: `name`, `label` (in the names of its tools), `agent` (whose own it is), `scope` (user or project), `source`, `transport` (stdio "
     "or http), `command` (or its address), `environment` and `headers` (names only), `state` (ready, off, untrusted, changed, "
     "wrong, hidden), `reason`, `fix`, `tools` and `prompts` (names, as far as they are known).",
     "servers test": "the keys of `servers list`, and `seconds`.",

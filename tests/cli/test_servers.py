@@ -43,3 +43,17 @@ def test_one_that_fails_says_why(world: World) -> None:
     assert "it is broken" in failed.stderr
     assert "Traceback" not in failed.stderr
     assert world.run("servers", "test", "y").returncode == 4
+
+
+def test_D01_one_that_an_agent_describes_is_listed_by_both_names_and_tried_after_trust(world: World) -> None:
+    server = {**described(canary=str(world.canary)), "env": {"TOKEN": "CANARY_SECRET_1"}}
+    head = f"name: helper\ndescription: Helps.\nmcpServers: {json.dumps([{'plain': server}])}"
+    world.write(".claude/agents/helper.md", f"---\n{head}\n---\nHelp.\n")
+    [found] = world.json("servers", "list")
+    assert (found["name"], found["agent"], found["state"], found["scope"]) == (
+        "plain", "helper", "untrusted", "project",
+    )  # fmt: skip
+    assert "CANARY_SECRET" not in json.dumps(found)
+    assert world.run("servers", "test", "helper:plain").returncode == 13
+    assert not world.canary.exists()
+    assert world.json("servers", "test", "helper:plain", "--trust-workspace")["tools"] == ["echo"]

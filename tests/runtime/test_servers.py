@@ -435,7 +435,12 @@ class TestOfAnAgent:
 
     @pytest.mark.parametrize(
         ("head", "options"),
-        [("", {"mode": "plan"}), ("permissionMode: plan\n", {}), ("tools: Read\n", {}), ("", {"only_tools": ("Read",)})],
+        [
+            ("", {"mode": "plan"}),
+            ("permissionMode: plan\n", {}),
+            ("tools: Read\n", {}),
+            ("", {"only_tools": ("Read",)}),
+        ],
     )
     def test_D23_where_its_tools_can_t_be_used_it_is_not_even_started(
         self, world: World, notes: Path, head: str, options: dict[str, Any]
@@ -455,14 +460,14 @@ class TestOfAnAgent:
 
     def test_D46_what_its_description_holds_is_not_kept(self, world: World) -> None:
         own(world)
-        server = {**described(tools=["environment"]), "env": {"GIVEN_TOKEN": "CANARY_SECRET_ijklmnop"}}
-        self.write(world, server)
+        secret = "quiet/canary/word"  # looks like none, so that it is known by the description alone
+        self.write(world, {**described(), "env": {"GIVEN_TOKEN": secret}})
         house = House(world)
-        self.delegated(house, use("environment"))
-        assert "GIVEN_TOKEN" in str([one.messages for one in house.requests])
+        self.delegated(house, use("echo", f"they say {secret}."))
+        assert f"echo heard they say {secret}." in str([one.messages for one in house.requests])
         kept = b"".join(path.read_bytes() for path in (world.home / ".kitbag/state").rglob("*") if path.is_file())
-        assert b"GIVEN_TOKEN" in kept
-        assert b"CANARY_SECRET_ijklmnop" not in kept
+        assert b"they say [REDACTED]" in kept
+        assert secret.encode() not in kept
 
     def test_one_that_fails_is_a_notice_and_the_agent_goes_on(self, world: World) -> None:
         own(world)

@@ -104,6 +104,16 @@ def test_what_is_redacted_stays_as_it_is_when_it_is_redacted_again(text: str) ->
     assert redactor.text(once) == once
 
 
+def test_one_that_knows_more_knows_the_others_still() -> None:
+    first = Redactor(["plainword", "Geheim+1234"])
+    both = first.with_more(["Other/5678", "anotherword"])
+    text = "plainword Geheim+1234 Other/5678 anotherword"
+    assert both.text(text) == " ".join([MARK] * 4)
+    assert both.has_signs("Geheim+1234")
+    assert both.has_signs("Other/5678")
+    assert "Other/5678" in first.text(text)
+
+
 def test_secrets_come_from_the_environment_by_their_names() -> None:
     redactor = Redactor.of_environment(
         {

@@ -5,7 +5,7 @@
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -52,12 +52,35 @@ def _known(one: "Configured", ground: "Ground") -> "Listing | None":
     return recall(ground.places.kitbag_home, one.server)[0] if one.state == "ready" else None
 
 
-def server_json(one: "Configured", listing: "Listing | None") -> dict[str, Any]:
+class _Listed(NamedTuple):
+    name: str
+    """To call it by: its label, behind that of an agent where it is the agent's own."""
+    agent: str
+    one: "Configured"
+
+
+def _every(ground: "Ground") -> list[_Listed]:
+    """The configured ones, and those that agents describe in their files."""
+    from kitbag.library.registry import Registry
+    from kitbag.tools.mcp_client.configured import configured_servers, servers_of_agent
+
+    configured = configured_servers(*ground)
+    found = [_Listed(one.server.label, "", one) for one in configured]
+    for agent in Registry(ground.places).agents:
+        if agent.own_servers:
+            own = servers_of_agent(agent, ground.places, ground.trust, configured)
+            found += [_Listed(f"{agent.full_name}:{one.server.label}", agent.full_name, one) for one in own]
+    return found
+
+
+def server_json(listed: _Listed, listing: "Listing | None") -> dict[str, Any]:
     """Names of variables and headers; never what is in them."""
+    one = listed.one
     server = one.server
     return {
         "name": server.name,
         "label": server.label,
+        "agent": listed.agent,
         "scope": server.scope,
         "source": server.source,
         "transport": "http" if server.url else "stdio",
@@ -76,29 +99,27 @@ def server_json(one: "Configured", listing: "Listing | None") -> dict[str, Any]:
 @_TRUST
 @json_option
 def list_(trust_workspace: bool, as_json: bool) -> None:
-    """Servers of your settings and of this project. Nothing is started."""
-    from kitbag.tools.mcp_client.configured import configured_servers
-
+    """Servers of your settings, of this project and of agents. Nothing is started."""
     ground = _ground(trust_workspace)
-    found = [(one, _known(one, ground)) for one in configured_servers(*ground)]
+    found = [(listed, _known(listed.one, ground)) for listed in _every(ground)]
     if as_json:
-        return output.as_json([server_json(one, listing) for one, listing in found])
+        return output.as_json([server_json(listed, listing) for listed, listing in found])
     output.table(
         ("NAME", "STATE", "TOOLS", "FROM", "STARTS"),
         [
             (
-                one.server.label,
-                _STATES[one.state],
+                listed.name,
+                _STATES[listed.one.state],
                 "?" if listing is None else str(len(listing.tools)),
-                output.short_path(one.server.source),
-                one.server.shown,
+                output.short_path(listed.one.server.source),
+                listed.one.server.shown,
             )
-            for one, listing in found
+            for listed, listing in found
         ],
     )
-    for one, _ in found:
+    for (name, _, one), _ in found:
         if one.reason:
-            output.remark(output.clean(f"{one.server.label}: {one.reason}{f'; {one.fix}' if one.fix else ''}"))
+            output.remark(output.clean(f"{name}: {one.reason}{f'; {one.fix}' if one.fix else ''}"))
     output.footer("server", len(found), 0, 0)
     return None
 
@@ -108,23 +129,25 @@ def list_(trust_workspace: bool, as_json: bool) -> None:
 @_TRUST
 @json_option
 def test(name: str, trust_workspace: bool, as_json: bool) -> None:
-    """Start or connect to one, and show what it offers."""
-    from kitbag.tools.mcp_client.configured import configured_servers
-
+    """Start or connect to one, and show what it offers. AGENT:NAME is one that an agent's file describes."""
     ground = _ground(trust_workspace)
-    every = configured_servers(*ground)
-    found = [one for one in every if name in (one.server.name, one.server.label) and one.state != "hidden"]
+    every = _every(ground)
+    found = [
+        listed
+        for listed in every
+        if name in (listed.name, "" if listed.agent else listed.one.server.name) and listed.one.state != "hidden"
+    ]
     if not found:
-        names = ", ".join(one.server.label for one in every)
+        names = ", ".join(listed.name for listed in every)
         raise NotFoundError(f"there is no server {name!r}", f"there are {names}" if names else "there are none")
-    one = found[0]
+    one = found[0].one
     if one.state in ("untrusted", "changed"):
         raise LeftOutError(f"the server {one.server.label} is not started: {one.reason}", one.fix)
     if one.state != "ready":
         raise InvalidError(f"the server {one.server.label} can't be used: {one.reason}", one.fix)
     listing, seconds = asyncio.run(_try(one, ground))
     if as_json:
-        return output.as_json({**server_json(one, listing), "seconds": round(seconds, 3)})
+        return output.as_json({**server_json(found[0], listing), "seconds": round(seconds, 3)})
     output.echo(f"{output.clean(one.server.label)} answered after {seconds:.1f} s.")
     output.table(("TOOL", "DESCRIPTION"), [(tool.name, tool.description.partition("\n")[0]) for tool in listing.tools])
     for prompt in listing.prompts:
