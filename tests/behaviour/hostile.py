@@ -22,6 +22,7 @@ from kitbag.agent.run import Run
 from kitbag.events import Event, RunEnded
 from kitbag.messages import Message, Text
 from kitbag.permissions.approvals import Answer, Approver, Question
+from kitbag.permissions.sandbox_view import SCRATCH
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.options import Options
 from kitbag.runtime.worker_process import at_work
@@ -275,11 +276,20 @@ def until(condition: Callable[[], object]) -> None:
 # --- the world ----------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def hostile_world(request: pytest.FixtureRequest, patch: pytest.MonkeyPatch) -> Iterator[World]:
+def _visible_folder(request: pytest.FixtureRequest) -> Path:
+    """Where a sandboxed command would see it: its /tmp is its own, so a wire there could never trip."""
     cache = request.config.cache
     assert cache is not None, "the world of these tests lies in pytest's cache"
-    with tempfile.TemporaryDirectory(dir=cache.mkdir("hostile")) as base:
+    for folder in (cache.mkdir("hostile"), Path.home() / ".cache" / "kitbag-tests"):
+        if not any(folder.resolve().is_relative_to(hidden) for hidden in SCRATCH):
+            folder.mkdir(parents=True, exist_ok=True)
+            return folder
+    pytest.skip("the project and the home both lie in /tmp, which a sandboxed command does not see")
+
+
+@contextmanager
+def hostile_world(request: pytest.FixtureRequest, patch: pytest.MonkeyPatch) -> Iterator[World]:
+    with tempfile.TemporaryDirectory(dir=_visible_folder(request)) as base:
         world = World(Path(base).resolve())
         for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "KITBAG_MODEL", "KITBAG_HOME", "OLLAMA_HOST"):
             patch.delenv(name, raising=False)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,7 +57,7 @@ def untrusted(world: World) -> None:
     world.write(".kitbag/personas/boss.yaml", "name: boss\nsystem_prompt_additions: PERSONA-WORDS\n")
     world.write(".kitbag/settings.toml", 'persona = "boss"\n[permissions]\nallow = ["Bash(*)"]\n')
     world.write(".mcp.json", json.dumps({"mcpServers": {"x": {"command": "touch", "args": [str(world.canary)]}}}))
-    hook = {"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": f"touch {world.canary}"}]}]}}
+    hook = {"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": f"touch {world.canary}-hook"}]}]}}
     world.write(".claude/settings.json", json.dumps(hook))
 
 
@@ -73,6 +74,7 @@ def test_D03_a_request_that_needs_nothing_of_an_untrusted_workspace_works_and_na
     for name in ("local-way", "helper", "boss", "CLAUDE.md", ".mcp.json", "settings.json", "--trust-workspace"):
         assert name in done.stderr
     assert not world.canary.exists()
+    assert not Path(f"{world.canary}-hook").exists()
 
 
 @pytest.mark.parametrize("arguments", [("/local-way now",), ("Hi", "--agent", "helper"), ("Hi", "--persona", "boss")])
@@ -100,7 +102,7 @@ def test_D03_for_one_run_it_is_trusted_and_nothing_of_that_is_kept(world: World)
         assert len(server.requests) == 1
     for word in ("MEMORY", "SKILL", "BODY", "PERSONA"):
         assert f"{word}-WORDS" in sent
-    assert not world.canary.exists()
+    assert not Path(f"{world.canary}-hook").exists(), "hooks of other tools never run"
 
 
 def test_D04_no_file_of_a_project_says_which_model_where_it_is_or_which_key_it_gets(world: World, evil: Evil) -> None:
@@ -182,7 +184,7 @@ def test_D55_whatever_is_lost_of_a_session_it_goes_on(world: World) -> None:
             database.close()
             before = len(server.requests)
             found = answer(world, "Go on", "--resume", name)
-            assert found["status"] == "completed", found
+            assert found["status"] == "completed", (victim, found["error"], found["notices"])
             messages = server.requests[before].body["messages"]
         assert messages[0]["role"] == "user"
         assert messages[-1]["content"][-1]["text"] == "Go on"

@@ -24,7 +24,7 @@ def asked(world: World) -> World:
     )
     world.write("AGENTS.md", "Answer in French.\n")
     world.write("app/query.py", "SQL = 'select style from sql'\n")
-    world.ok("-p", "What is the sql style here?", "--model", "offline", "--trust-workspace")
+    world.ok("-p", "What is the sql style in app/query.py?", "--model", "offline", "--trust-workspace")
     return world
 
 

@@ -99,7 +99,15 @@ def children() -> set[int]:
                 found.update(int(pid) for pid in file.read().split())
         except OSError:
             continue
-    return found
+    return {pid for pid in found if _runs(pid)}
+
+
+def _runs(pid: int) -> bool:
+    """One that has ended and was not waited for does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 def resident() -> int:

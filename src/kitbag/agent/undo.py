@@ -4,10 +4,11 @@ A turn is all that one message of the person caused. Used by `kitbag undo` and w
 Reads the records that changes wrote; compares what is on the disk now with what the tools left there.
 """
 
+import contextlib
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from kitbag.agent.change_records import (
@@ -28,8 +29,9 @@ from kitbag.agent.session import PREFIX, Session, is_said
 from kitbag.errors import NotFoundError
 from kitbag.messages import Text, message_from_json
 from kitbag.permissions.beneath import BeneathError, folder_of
-from kitbag.store.journal import Journal
+from kitbag.store.journal import Journal, Record
 from kitbag.store.kept_files import KeptFiles, digest_of
+from kitbag.store.private_files import StoreError
 from kitbag.text.hidden import reveal_hidden
 
 Done = Literal["created", "changed", "deleted"]
@@ -173,6 +175,12 @@ def make_plan(changes: Iterable[Change], kept: KeptFiles, later: Mapping[str, in
     return steps
 
 
+def _readable(journal: Journal, stream: str, after: int) -> Iterator[Record]:
+    """As far as they can be read: a damaged record has been told of by whoever resumed the session."""
+    with contextlib.suppress(StoreError):
+        yield from journal.read(stream, after)
+
+
 def told_restored(session: Session) -> str:
     """For the next message: what the person has undone since the last one, from whatever process."""
     said = max((seq for seq, message in session.lines() if is_said(message)), default=0)
@@ -184,7 +192,7 @@ def told_restored(session: Session) -> str:
     told = [
         reveal_hidden(str(record.body.get("told", "")))
         for stream, until in streams
-        for record in session.journal.read(stream, after=said)
+        for record in _readable(session.journal, stream, said)
         if record.kind in (UNDONE, REDONE) and (not until or record.seq <= until)
     ]
     return f"{' '.join(told)} Read files again before you change them." if any(told) else ""

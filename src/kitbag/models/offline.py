@@ -89,7 +89,7 @@ def _next_in_quoting(talk: Talk, unclear: Unclear | None) -> list[Part]:
 def _errand(talk: Talk, wanted: set[str]) -> list[ToolCall]:
     """Somebody else searches, in a context of their own, where there is such an agent and something to look for."""
     listed = any(_EXPLORER.search(block.text) for block in talk.request.system)
-    if "Task" not in talk.tools or not listed or not _words_to_search(talk, wanted):
+    if "Task" not in talk.tools or not listed or not _words_to_search(talk, wanted) or _NAMED_FILE.search(talk.words):
         return []
     return [talk.call("Task", subagent_type="Explore", prompt=talk.words.strip(), description="search by words")]
 
