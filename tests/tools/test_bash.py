@@ -377,7 +377,7 @@ def test_D60_cancelling_ends_all_of_it_within_two_seconds(shell: Shell, sandbox:
 
     assert asyncio.run(cancelled()) < 2
     assert processes_with(long) == []
-    assert not [thread for thread in threading.enumerate() if thread.name == "kitbag-command"]
+    until(lambda: not [thread for thread in threading.enumerate() if thread.name == "kitbag-command"])
 
 
 def test_what_is_cancelled_before_it_begins_does_not_begin(shell: Shell) -> None:
