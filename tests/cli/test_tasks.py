@@ -142,3 +142,23 @@ def test_commands_of_a_background_agent_see_the_environment_of_whoever_began_it_
         task_id = house.run("agents", "run", "general-purpose", "Show it", "--background").stdout.strip()
         assert house.run("tasks", "output", task_id, "--wait", "50").stdout == "Shown.\n"
         assert (house.workspace / "seen").read_text() == f"project={project}\n"
+
+
+@pytest.mark.parametrize("where", [(), ("--background",)])
+def test_secrets_of_the_settings_are_not_in_the_journal_whoever_writes_it(house: World, where: tuple[str, ...]) -> None:
+    key, token = "kk-4f9a1c77e2b04d", "tt-91be02c3d4aa5f"
+    settings = '[providers.mine]\nbase_url = "http://127.0.0.1:9"\nkey_env = "MINE"\n'
+    house.env["MINE"] = key
+    house.write(
+        "~/.kitbag/settings.toml", f'{settings}[mcp_servers.s]\ncommand = "true"\nenv = {{ API_TOKEN = "{token}" }}\n'
+    )
+    said = {"rules": [{"system": "## Your Task", "replies": [{"text": f"It is {key} and {token}."}]}]}
+    house.write("~/script.json", json.dumps(said))
+    task_id = house.run("agents", "run", "Explore", f"Tell me about {key} and {token}", *where).stdout.split()[0]
+    if where:
+        house.run("tasks", "output", task_id, "--wait", "50")
+    assert listed(house)[0]["status"] == "completed"
+    for path in (house.home / ".kitbag/state").rglob("*"):
+        held = path.read_bytes() if path.is_file() else b""
+        assert key.encode() not in held, path
+        assert token.encode() not in held, path

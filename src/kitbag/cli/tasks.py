@@ -13,9 +13,9 @@ from kitbag.cli import interruption, output
 from kitbag.cli.options import json_option
 from kitbag.errors import InvalidError, NotFoundError
 from kitbag.library.scopes import find_places
+from kitbag.runtime.journals import open_journal
 from kitbag.runtime.task_views import Costs, costs_of, live_tasks
-from kitbag.store.journal import Journal, journal_path
-from kitbag.store.redaction import Redactor
+from kitbag.store.journal import journal_path
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import Task
 
@@ -23,10 +23,10 @@ from kitbag.tasks.model import Task
 @contextlib.contextmanager
 def open_board(*, make: bool = False) -> Generator[Board, None, None]:
     """To look makes no journal: then there is nothing on it."""
-    path = journal_path(find_places().kitbag_home)
-    if not make and not os.path.lexists(path):
+    kitbag_home = find_places().kitbag_home
+    if not make and not os.path.lexists(journal_path(kitbag_home)):
         raise NotFoundError("there are no tasks yet", "start one: kitbag agents run Explore 'What is this?'")
-    with Journal.open(path, Redactor.of_environment(os.environ)) as journal:
+    with open_journal(kitbag_home) as journal:
         yield Board(journal)
 
 

@@ -1,6 +1,6 @@
 """The person's journal, with everything in it redacted that is secret here.
 
-Used by Agent, by the worker, and by whatever else writes to it.
+Used by whatever writes to it: Agent, the worker, the commands for tasks.
 """
 
 import os
@@ -8,14 +8,17 @@ from typing import cast
 
 from kitbag.events import Notice
 from kitbag.models.choice import Sources
-from kitbag.runtime.sources import key_values
+from kitbag.runtime.sources import key_values, model_sources
 from kitbag.settings import load_settings
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.store.secret_names import holds_secret
 
 
-def open_journal(kitbag_home: str, sources: Sources) -> Journal:
+def open_journal(kitbag_home: str, sources: Sources | None = None) -> Journal:
+    """`sources`: where models are, when that has been read already."""
+    if sources is None:
+        sources, _ = model_sources(load_settings(kitbag_home, ()))
     secrets = [value for name, value in os.environ.items() if holds_secret(name)]
     secrets += [*key_values(sources), *_server_secrets(kitbag_home)]
     return Journal.open(journal_path(kitbag_home), Redactor(secrets))

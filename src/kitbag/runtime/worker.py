@@ -21,18 +21,15 @@ from kitbag.permissions.approval_queue import ApprovalQueue, QueueApprover
 from kitbag.permissions.approvals import Answer, Approvals, Question
 from kitbag.runtime.command_task import CommandTask
 from kitbag.runtime.delegation import DEEPEST, Delegated, Shared
-from kitbag.runtime.sources import key_values, model_sources
+from kitbag.runtime.journals import open_journal
 from kitbag.runtime.stand_in import lay_inherited, read_options
 from kitbag.runtime.subagent import Inherited, asked_by
 from kitbag.runtime.task_reports import end_so_far
 from kitbag.runtime.task_runner import TaskRunner
 from kitbag.runtime.worker_grounds import Grounds
 from kitbag.runtime.worker_process import bound_log, give_sign_of_life, locked
-from kitbag.settings import load_settings
-from kitbag.store.journal import Journal, journal_path
+from kitbag.store.journal import Journal
 from kitbag.store.private_files import StoreError
-from kitbag.store.redaction import Redactor
-from kitbag.store.secret_names import holds_secret
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import End, Task, Wish
 from kitbag.tasks.owner import Owner, this_process
@@ -323,7 +320,7 @@ async def _serve(kitbag_home: str, lock: int, idle_seconds: float, at_once: int,
             bound_log(kitbag_home)
 
     give_sign_of_life(lock)
-    with _open_journal(kitbag_home) as journal:
+    with open_journal(kitbag_home) as journal:
         worker = Worker(journal, idle_seconds=idle_seconds, at_once=at_once, log=log, sign_of_life=sign_of_life)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             # Not through the event loop: it has to be heard also when that is held up.
@@ -347,12 +344,6 @@ def _leave(worker: Worker, number: int) -> NoReturn:
 
 
 def _is_wanted(kitbag_home: str) -> bool:
-    with _open_journal(kitbag_home) as journal:
+    with open_journal(kitbag_home) as journal:
         found = Board(journal).unfinished()
         return any(task.background and not is_newer(task.version, this_version()) for task in found)
-
-
-def _open_journal(kitbag_home: str) -> Journal:
-    sources, _ = model_sources(load_settings(kitbag_home, ()))
-    secrets = [value for name, value in os.environ.items() if holds_secret(name)]
-    return Journal.open(journal_path(kitbag_home), Redactor([*secrets, *key_values(sources)]))
