@@ -1,0 +1,1 @@
+"""The chat: what a person sees and types at a terminal, on the events of the runtime."""

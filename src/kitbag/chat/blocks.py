@@ -1,0 +1,118 @@
+"""What the chat shows, as values. A face draws them: in colour at a terminal, as plain lines in a pipe.
+
+Used by everything in chat that has something to say; made of texts as they are. Only faces turn them into what a
+terminal gets, and only there is it cleaned: nothing else writes.
+"""
+
+from typing import Literal, NamedTuple
+
+Tone = Literal["plain", "strong", "dim", "good", "warning", "bad", "accent"]
+
+
+class Span(NamedTuple):
+    text: str
+    tone: Tone = "plain"
+
+
+Line = tuple[Span, ...]
+
+
+class Lines(NamedTuple):
+    """Words of ours, each line wrapped where it is too long."""
+
+    lines: tuple[Line, ...]
+
+
+class Said(NamedTuple):
+    """What the person said."""
+
+    text: str
+    images: int = 0
+
+
+class Reply(NamedTuple):
+    """What the model says: whole blocks of Markdown. A reply comes in several of these, one below the other."""
+
+    text: str
+    begins: bool = True
+    """The first of a message."""
+
+
+class Thought(NamedTuple):
+    text: str
+    seconds: float
+    is_open: bool = False
+    """Shown whole; else it is one line that says how long it was."""
+
+
+class ToolDone(NamedTuple):
+    """A call with its result: a short line, and below it what is in it where it is open."""
+
+    name: str
+    title: str
+    """What it was asked, one line: `src/app.py`, `git log`."""
+    summary: str
+    is_error: bool
+    seconds: float
+    details: str = ""
+    """A diff, a list, what a command printed."""
+    is_open: bool = False
+
+
+class Remark(NamedTuple):
+    severity: Literal["error", "warning", "info"]
+    text: str
+    fix: str = ""
+
+
+class Table(NamedTuple):
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    """The last column is the one that is cut or wrapped."""
+    title: str = ""
+    foot: str = ""
+
+
+class Fields(NamedTuple):
+    """`label  value` lines; those without a value are left out."""
+
+    pairs: tuple[tuple[str, str], ...]
+    title: str = ""
+
+
+class Bar(NamedTuple):
+    label: str
+    tokens: int
+    tone: Tone = "accent"
+    note: str = ""
+
+
+class Bars(NamedTuple):
+    """Shares of a whole, such as what fills the window."""
+
+    bars: tuple[Bar, ...]
+    whole: int
+    """What all bars are shares of; what they leave is free."""
+    title: str = ""
+    foot: str = ""
+
+
+class Verbatim(NamedTuple):
+    """A text as it is, line by line: a prompt, a file, an answer of another agent, what stands behind a bar."""
+
+    text: str
+    title: str = ""
+
+
+class Diff(NamedTuple):
+    """A unified diff."""
+
+    text: str
+
+
+Block = Lines | Said | Reply | Thought | ToolDone | Remark | Table | Fields | Bars | Verbatim | Diff
+
+
+def words(text: str, tone: Tone = "plain") -> Lines:
+    """One line, or several."""
+    return Lines(tuple((Span(line, tone),) for line in text.split("\n")))

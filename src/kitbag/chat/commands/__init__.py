@@ -1,0 +1,66 @@
+"""The commands of the chat, `/name arguments`: a name, a line of help and what it does. Each module has its own;
+`chat/chat` looks them up here. A module is imported when one of its commands is used."""
+
+import importlib
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from kitbag.chat.chat import Chat
+
+Run = Callable[["Chat", str], Awaitable[None]]
+"""(chat, what stands behind the name). Raises KitbagError for what the person did wrong: it is shown."""
+
+
+class Command(NamedTuple):
+    name: str
+    arguments: str
+    """As help shows them: `[NAME]`; empty: none."""
+    help: str
+    module: str
+    """`kitbag.chat.commands.<module>`; there the function is called `<name>_command`."""
+    while_working: bool = True
+    """Else it waits until the work in front has ended, like a message."""
+
+    def run(self) -> Run:
+        found = importlib.import_module(f"kitbag.chat.commands.{self.module}")
+        return getattr(found, f"{self.name}_command")
+
+
+COMMANDS = {
+    command.name: command
+    for command in (
+        Command("help", "", "What can be typed here.", "help"),
+        Command(
+            "persona",
+            "[[TEAM/]NAME|none] [--yes]",
+            "Who you are here: other skills, agents and words.",
+            "persona",
+            False,
+        ),
+        Command(
+            "skills",
+            "[on|name-only|user-only|off NAME]",
+            "Skills, their cost, and why each is described or not.",
+            "skills",
+        ),
+        Command("agents", "[NAME]", "Agents that can be given work.", "agents"),
+        Command("model", "[NAME]", "Which model answers.", "model", False),
+        Command(
+            "mode", "[NAME]", "What it may do without asking: plan, default, acceptEdits, autonomous, locked.", "mode"
+        ),
+        Command("context", "", "What fills the window.", "context"),
+        Command("env", "", "The exact prompt, with its ledger.", "env"),
+        Command("tasks", "[show|stop|resume|answer ID]", "Background work: read, answer, stop, resume.", "tasks"),
+        Command("stop", "[ID|all]", "Stop what works in front, or a task.", "tasks"),
+        Command("resume", "[ID|last]", "Go on with an earlier conversation.", "sessions", False),
+        Command("clear", "", "Begin a new conversation.", "sessions", False),
+        Command("compact", "[WHAT TO KEEP]", "Make the conversation shorter.", "sessions", False),
+        Command("export", "[FILE]", "Write the conversation to a file, as Markdown or JSON.", "export"),
+        Command("permissions", "[TOOL ARGUMENT]", "The rules, and what one of them decides.", "permissions"),
+        Command("undo", "", "Take back what the last request did to your files.", "undo", False),
+        Command("doctor", "", "What is wrong with your files, and how to fix it.", "doctor"),
+        Command("reload", "", "Read skills, agents, settings and memory anew.", "reload", False),
+        Command("exit", "", "Leave. Background work goes on.", "help"),
+    )
+}
