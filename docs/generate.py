@@ -54,6 +54,8 @@ KEYS = {
     "tasks watch": "a line for each change: `id`, `agent`, `status`, `turns`, `tokens`, `activity`, `error`.",
     "sessions list": "a list: `id`, `started`, `last`, `directory`, `model`, `status`, `turns`, `cost`, `about`, `forked_from`, "
     "`problem`, `task`.",
+    "agents search": "a list of objects, best first: `name`, `score`, `fit` (`called` by its name, `name`: its whole name or its kind "
+    "of file, `work`: what it does, `words`: no more than words), `words`, `files`.",
     "agents show": "the keys of `agents list`, and `body`, `body_tokens`, `shadows`, `problems`. With `--prompt`: `prompt`, `tokens`, "
     "`token_counter`, `warnings`, `ledger`.",
     "personas list": "a list: `name`, `full_name`, `display_name`, `description`, `team`, `scope`, `path`, `core_skills`, "
@@ -66,6 +68,9 @@ KEYS = {
     "pack": "`task`, `payload`, `tokens`, `token_counter`, `strategy`, `strategy_reason`, `skills` (names), `skill_reasons`, "
     "`warnings` (texts), `diagnostics`, `ledger`, `cache` (`skill_reads`, `skill_uses`). With `--children`: `epic`, `children` "
     "(a list of these) and `cache`.",
+    "setup": "`chosen` (`name`, `why`), `usable`, `problem`, `fix`, `providers` (`name`, `address`, `key_variable`, `key`: "
+    "environment, kept, missing or not needed, `problem`, `has_key`), `local` (servers on this machine, and their models), "
+    "`settings_file`, `keys_file`, `problems`. With `--forget`: `provider`, `variable`, `model` (that was taken out of the settings).",
     "config get": "a list: `key`, `value`, `source`, `meaning`.",
     "config set": "`key`, `value`, `file`.",
     "config where": "a list: `what`, `path`, `exists`.",

@@ -67,7 +67,13 @@ step -p 'How are amounts of money rounded?' --model offline
 say "   What it was shown for that, to the byte, and what it cost:"
 step context
 
-say "7. A piece of work. A few plain requests it carries out, by fixed rules.
+say "7. Two people in one team. Each sees the skills and agents of their work."
+step personas list
+step agents search --persona shop/developer --most 2 'Review migrations/002_customer_email.sql'
+step --persona shop/support --permission-mode plan --model offline \
+    -p 'Create an investigation report for incident #456'
+
+say "8. A piece of work. A few plain requests it carries out, by fixed rules.
    You allow the command that runs the tests, in your own settings:"
 step config set permissions.allow '["Bash(python3 -m unittest:*)"]'
 step -p 'Run the tests' --model offline
@@ -83,4 +89,5 @@ step undo --yes
 differences
 
 say "Next: cd examples/workspace, and with a model of your own
-   $kitbag -p 'Why do two tests fail?'"
+   $kitbag -p 'Why do two tests fail?'
+   $kitbag --persona shop/developer -p 'Review PR #123 for security issues'"

@@ -79,6 +79,18 @@ class SkillUnloaded(NamedTuple):
     reason: str
 
 
+class Switched(NamedTuple):
+    """The person has made it another persona, model or mode since they spoke last, or it has lost skills that were
+    loaded; told when the model hears of it."""
+
+    what: Literal["persona", "model", "mode", "skills"]
+    before: str
+    after: str
+    """Names; empty: none."""
+    told: str = ""
+    """What the model is told; nothing where another model goes on."""
+
+
 class Compacted(NamedTuple):
     before: int
     after: int
@@ -126,6 +138,7 @@ Event = (
     | ToolFinished
     | SkillLoaded
     | SkillUnloaded
+    | Switched
     | Compacted
     | Retrying
     | Notice

@@ -278,9 +278,12 @@ def test_doctor_reads_bodies_and_what_they_require(world: World) -> None:
     [
         (("task", "list"), "No such command 'task'. Is `tasks` meant?"),
         (("zzzzzz",), "No such command 'zzzzzz'."),
-        (("fix the failing test",), "a request stands behind -p: kitbag -p 'REQUEST'"),
-        (("--continue",), "--continue needs a request: write it behind -p"),
-        (("--model", "offline"), "--model needs a request: write it behind -p"),
+        (
+            ("fix the failing test",),
+            "a request stands behind -p: kitbag -p 'REQUEST'; `kitbag` alone opens the chat",
+        ),
+        (("--output-format", "json"), "--output-format needs a request: write it behind -p"),
+        (("-p", "x", "--plain"), "--plain is for the chat: leave out -p, or --plain"),
     ],
 )
 def test_what_is_no_command_says_what_to_write_instead(words: tuple[str, ...], said: str) -> None:

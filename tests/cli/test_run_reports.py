@@ -5,11 +5,10 @@ import sys
 
 import pytest
 
-from kitbag.cli.run_reports import Document, Held, Report, Stream, TextReport
+from kitbag.cli.run_reports import Document, Report, Stream, TextReport
 from kitbag.errors import KitbagError
 from kitbag.events import Discarded, MessageAdded, Notice, RunEnded, RunStarted, TextDelta, ToolFinished, ToolStarted
 from kitbag.messages import Message, Text, ToolCall, Usage
-from kitbag.store.redaction import Redactor
 
 SECRET = "tok-0123456789abcdef"
 STARTED = RunStarted("s1", "m", "default", "/w", 0, 0, ())
@@ -112,22 +111,6 @@ class TestText:
 
 
 class TestPieces:
-    @pytest.mark.parametrize("size", range(1, 25))
-    def test_a_secret_in_pieces_is_held_back_until_it_is_known(self, size: int) -> None:
-        text = f"x{SECRET[:5]}{SECRET} and {SECRET}{SECRET[:3]} end {SECRET[:7]}"
-        held = Held(Redactor((SECRET,)).known, (SECRET,))
-        shown = [held.add(text[at : at + size]) for at in range(0, len(text), size)]
-        whole = "".join(shown) + held.rest()
-        assert SECRET not in whole
-        assert whole == text.replace(SECRET, "[REDACTED]")
-        assert held.rest() == ""
-
-    def test_what_can_be_no_secret_is_shown_at_once(self) -> None:
-        held = Held(Redactor((SECRET,)).known, (SECRET,))
-        assert held.add("Hello.") == "Hello."
-        assert held.add("see tok") == "see "
-        assert held.add("yo") == "tokyo"
-
     def test_what_was_taken_back_is_not_shown_later(self, capsys: pytest.CaptureFixture[str]) -> None:
         told(Stream((SECRET,)), STARTED, TextDelta("the tok-012"), Discarded("broke"), TextDelta("Fine."), ENDED)
         lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]

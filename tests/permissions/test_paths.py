@@ -323,6 +323,15 @@ def test_programs_in_the_home_are_control(place: Place) -> None:
     assert not place.examine("bin/git").control
 
 
+def test_the_keys_that_setup_keeps_are_private_wherever_the_kitbag_home_is(place: Place) -> None:
+    other = place.workspace._replace(kitbag_home=str(place.outside / "kit"))
+    place.link("notes.toml", place.outside / "kit" / "keys.toml")
+    for path in (place.outside / "kit" / "keys.toml", "notes.toml"):
+        assert "keys for models" in examine(str(path), other).private
+    assert not examine(str(place.outside / "kit" / "settings.toml"), other).private
+    assert not place.examine("keys.toml").private
+
+
 def test_private_files_are_known_through_links(place: Place) -> None:
     (place.root / ".env").write_text("KEY=1")
     place.link("notes.md", ".env")

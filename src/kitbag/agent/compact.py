@@ -1,8 +1,8 @@
 """Makes room before the window is full: the older part of a conversation becomes a summary, the recent part and what
 the person asked for last stay, and loaded skills are attached again.
 
-Used by the loop. The summary is written by the same model; where that fails, a plain extract takes its place, so
-that a session never ends for want of room.
+Used by the loop, when it needs room or the person wants it. The summary is written by the same model; where that
+fails, a plain extract takes its place, so that a session never ends for want of room.
 """
 
 import os
@@ -17,6 +17,7 @@ from kitbag.events import Compacted, Notice, SkillUnloaded
 from kitbag.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, Usage, user
 from kitbag.models.provider import Block, ModelError, Request
 from kitbag.packing.session_skills import SessionSkills
+from kitbag.text.hidden import reveal_hidden
 from kitbag.text.tokens import estimate_tokens
 from kitbag.tools.todo import told_again
 
@@ -26,6 +27,8 @@ _MOST_SKILLS = 25_000
 _MOST_OF_A_SKILL = 5_000
 """Tokens. In a small window each has its share of what is left to the conversation."""
 _LONGEST_PART = 2_000
+_LONGEST_WISH = 2_000
+"""Characters."""
 _IMAGE_TOKENS = 1_600
 _END: Final = "</conversation-summary>"
 
@@ -68,6 +71,15 @@ class Meter:
         return self._counted + sum(tokens_of(message) for message in messages[self._messages :])
 
 
+class Aim(NamedTuple):
+    """What the person says about it, where they want it themselves."""
+
+    wish: str = ""
+    """What to keep, in their words."""
+    recent: int = _MOST_RECENT
+    """Tokens that stay as they are, at most."""
+
+
 class _Kept(NamedTuple):
     """Which lines stay."""
 
@@ -80,15 +92,22 @@ class _Kept(NamedTuple):
 
 
 async def compact(
-    session: Session, skills: SessionSkills, brain: Brain, share: int, before: int, emit: Emit, patience: Patience
+    session: Session,
+    skills: SessionSkills,
+    brain: Brain,
+    share: int,
+    before: int,
+    emit: Emit,
+    patience: Patience,
+    aim: Aim = Aim(),  # noqa: B008 - a NamedTuple can't be changed
 ) -> bool:
     """`share`: the tokens that are left to the conversation. False: there is nothing that could be made shorter."""
     lines = session.lines()
-    kept = _choose([message for _, message in lines], share)
+    kept = _choose([message for _, message in lines], share, aim.recent)
     old = [(seq, message) for at, (seq, message) in enumerate(lines[: kept.first]) if at != kept.asked]
     if all(seq == 0 for seq, _ in old):  # the last summary, or nothing
         return False
-    summary, usage, cost = await _summary([message for _, message in old], brain, share, emit, patience)
+    summary, usage, cost = await _summary([message for _, message in old], brain, share, emit, patience, aim.wish)
     text = f"<conversation-summary>\n{summary.strip().replace(_END, '')}\n{_END}"
     if kept.began:
         text += f"\n\nThe person's last message was too long to keep whole. It began:\n\n{kept.began}"
@@ -118,8 +137,8 @@ async def compact(
     return True
 
 
-def _choose(messages: Sequence[Message], share: int) -> _Kept:
-    first = _first_kept(messages, min(_MOST_RECENT, share // 4))
+def _choose(messages: Sequence[Message], share: int, recent: int = _MOST_RECENT) -> _Kept:
+    first = _first_kept(messages, min(_MOST_RECENT, share // 4, recent))
     asked = max((at for at, message in enumerate(messages) if is_said(message)), default=-1)
     if asked < 0 or asked >= first:
         return _Kept(first, -1, "")
@@ -141,10 +160,10 @@ def _first_kept(messages: Sequence[Message], tokens: int) -> int:
 
 
 async def _summary(
-    old: Sequence[Message], brain: Brain, share: int, emit: Emit, patience: Patience
+    old: Sequence[Message], brain: Brain, share: int, emit: Emit, patience: Patience, wish: str
 ) -> tuple[str, Usage, float | None]:
     with open(os.path.join(os.path.dirname(__file__), "compact.md"), encoding="utf-8") as file:
-        instructions = file.read().strip()
+        instructions = file.read().strip() + _wished(wish)
     room = brain.room
     most = max(min(_MOST_SUMMARY, share // 8, room.max_output), 100)
     told = _told(old, int((room.window - most) * 0.7))
@@ -160,6 +179,12 @@ async def _summary(
         problem = error.problem
     emit(Notice("warning", f"no summary could be made ({problem}); the conversation was shortened to an extract"))
     return "No summary could be made. An extract:\n" + _told(old, most), usage, cost
+
+
+def _wished(wish: str) -> str:
+    """The person's own words are the last word on what matters, and no more than that."""
+    words = reveal_hidden(wish).strip()[:_LONGEST_WISH].replace("<", "&lt;")
+    return f"\n\nThe person asks you to keep this above all:\n\n<wish>\n{words}\n</wish>" if words else ""
 
 
 def _told(messages: Sequence[Message], tokens: int) -> str:

@@ -1,15 +1,17 @@
 """What the next request of a session would carry, piece by piece: prompt sections, tools, messages, skills, results.
 
-A view of the session, used by `kitbag context` and bench/savings. Its bytes close: the pieces together are all the text
-of the request in UTF-8 (system prompt; name, description and schema of each tool; texts, results, pictures, names
-and arguments of calls). What a protocol adds around them, ids and signatures included, is not counted.
+A view of the session, used by `kitbag context`, `/context` and bench/savings. Its bytes close: the pieces together are
+all the text of the request in UTF-8 (system prompt; name, description and schema of each tool; texts, results,
+pictures, names and arguments of calls). What a protocol adds around them, ids and signatures included, is not counted.
 """
 
+import html
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
+from kitbag.agent.records import SkillUse
 from kitbag.agent.session import Session, resume
 from kitbag.messages import Image, Message, Part, Text, Thinking, ToolCall, ToolResult
 from kitbag.models.provider import ToolSpec
@@ -18,14 +20,22 @@ from kitbag.text.tokens import estimate_tokens
 _IMAGE_TOKENS: Final = 1_600
 _STUB = re.compile(r"\[The skill (.+?) was (?:shown here for one turn|here and has been unloaded)\.\]")
 _BLOCK = re.compile(r'<skill-invocation name="([^"]*)"')
+# What the person named with `@`: the text in it can't begin or end such a block.
+_MENTIONED = re.compile(
+    r'^<mentioned-(file|folder|agent) (?:path|name)="([^"\n]*)"[^\n>]*?(?: images="(\d{1,3})")?>$', re.MULTILINE
+)
 # What stands behind a person's words, each from its tag on.
-_TAILS: Final = (("<library-changes>", "changes"), ("<suggested-skills>", "suggestions"))
+_TAILS: Final = (
+    ("<session-changes>", "changes"),
+    ("<library-changes>", "changes"),
+    ("<suggested-skills>", "suggestions"),
+)
 
 
 class Piece(NamedTuple):
     kind: str
-    """A section of the prompt; tool; user, changes, suggestions, summary, image; reply, thinking, call; result, agent;
-    skill, one-turn (a skill that goes with the next message), stub (where one was)."""
+    """A section of the prompt; tool; user, mentioned, changes, suggestions, summary, image; reply, thinking, call;
+    result, agent; skill, one-turn (a skill that goes with the next message), stub (where one was)."""
     name: str
     """The file, the tool, the agent, the skill."""
     turn: int
@@ -48,7 +58,29 @@ class Turn(NamedTuple):
     cost: float | None
 
 
-def pieces_of(session: Session, tools: Sequence[ToolSpec], first_turn: int = 1) -> list[Piece]:
+class Carried(Protocol):
+    """What of a session stands in its next request."""
+
+    @property
+    def prompt(self) -> tuple[dict[str, Any], ...]: ...
+    @property
+    def skills(self) -> Mapping[str, SkillUse]: ...
+    def messages(self) -> tuple[Message, ...]: ...
+
+
+class AtThisMoment:
+    """Of a session that goes on: what is counted in another thread does not change meanwhile."""
+
+    def __init__(self, session: Session) -> None:
+        self.prompt = session.prompt
+        self.skills: Mapping[str, SkillUse] = dict(session.skills)
+        self._messages = session.messages()
+
+    def messages(self) -> tuple[Message, ...]:
+        return self._messages
+
+
+def pieces_of(session: Carried, tools: Sequence[ToolSpec], first_turn: int = 1) -> list[Piece]:
     """In the order in which they stand in the request. `first_turn`: the number of the first reply that is there."""
     found: list[Piece] = []
     for entry in session.prompt:
@@ -61,40 +93,45 @@ def pieces_of(session: Session, tools: Sequence[ToolSpec], first_turn: int = 1) 
     return found
 
 
-def _of_messages(session: Session, first_turn: int) -> Iterator[Piece]:
+def _of_messages(session: Carried, first_turn: int) -> Iterator[Piece]:
     called: dict[str, ToolCall] = {}
     holding = {use.call_id: use.name for use in session.skills.values() if use.call_id}
     turn = first_turn - 1
     for message in session.messages():
         turn += message.role == "assistant"
+        named: list[str] = []
         for part in message.parts:
             if isinstance(part, ToolCall):
                 called[part.id] = part
+            elif isinstance(part, Text):
+                named = _pictures_of(part.text) if message.role == "user" else []
             own = message.role == "assistant" or isinstance(part, ToolResult)
-            for kind, name, text in _split(message, part, called, holding):
+            for kind, name, text in _split(message, part, called, holding, named):
                 tokens = _IMAGE_TOKENS if isinstance(part, Image) else estimate_tokens(text)
                 yield Piece(kind, name, turn if own else turn + 1, tokens, size_of(text))
 
 
 def _split(
-    message: Message, part: Part, called: dict[str, ToolCall], holding: dict[str, str]
+    message: Message, part: Part, called: dict[str, ToolCall], holding: dict[str, str], named: list[str]
 ) -> Iterator[tuple[str, str, str]]:
-    """(kind, name, text): the texts of a part's pieces are, joined, the text of the part."""
+    """(kind, name, text): the texts of a part's pieces are, joined, the text of the part. `named`: the files that the
+    pictures behind a text are of."""
     text = text_of(part)
     match part:
         case Text():
-            yield from [("reply", "", text)] if message.role == "assistant" else _said(text)
+            yield from [("reply", "", text)] if message.role == "assistant" else split_said(text)
         case Thinking():
             yield "thinking", part.provider, text
         case Image():
-            yield "image", part.media_type, text
+            yield ("mentioned", named.pop(0), text) if named else ("image", part.media_type, text)
         case ToolCall():
             yield "call", part.name, text
         case ToolResult():
             yield (*_result(part, text, called.get(part.call_id), holding), text)
 
 
-def _said(text: str) -> Iterator[tuple[str, str, str]]:
+def split_said(text: str) -> Iterator[tuple[str, str, str]]:
+    """(kind, name, text) of what stands in a message of the person: their words, and what was put beside them."""
     if stub := _STUB.fullmatch(text):
         yield "stub", stub[1], text
     elif block := _BLOCK.match(text):
@@ -102,13 +139,54 @@ def _said(text: str) -> Iterator[tuple[str, str, str]]:
     elif text.startswith("<conversation-summary>"):
         yield "summary", "", text
     else:
-        kind = "user"
-        for tag, next_kind in _TAILS:
-            own, found, rest = text.partition(tag)
-            if found:
+        at = 0
+        for block in _mentions_in(text):
+            yield from _words(text[at : block.start])
+            yield "mentioned", block.name, text[block.start : block.end]
+            at = block.end
+        yield from _words(text[at:])
+
+
+def _words(text: str) -> Iterator[tuple[str, str, str]]:
+    kind = "user"
+    for tag, next_kind in _TAILS:
+        own, found, rest = text.partition(tag)
+        if found:
+            if own:
                 yield kind, "", own
-                kind, text = next_kind, found + rest
+            kind, text = next_kind, found + rest
+    if text:
         yield kind, "", text
+
+
+class _Mention(NamedTuple):
+    start: int
+    end: int
+    name: str
+    pictures: int
+
+
+def _mentions_in(text: str) -> Iterator[_Mention]:
+    """In time that grows with the text alone, also where such a block has no end."""
+    at = 0
+    endless: set[str] = set()
+    while (opening := _MENTIONED.search(text, at)) is not None:
+        kind, at = opening[1], opening.end()
+        closing = f"\n</mentioned-{kind}>"
+        end = -1 if kind in endless else text.find(closing, at)
+        if end < 0:
+            endless.add(kind)
+            continue
+        at = end + len(closing)
+        while text.startswith("\n", at):
+            at += 1
+        name = html.unescape(opening[2])
+        yield _Mention(opening.start(), at, f"agent {name}" if kind == "agent" else name, int(opening[3] or 0))
+
+
+def _pictures_of(text: str) -> list[str]:
+    """For each picture behind a text, the file that the text says it is of."""
+    return [block.name for block in _mentions_in(text) for _ in range(block.pictures)]
 
 
 def _result(result: ToolResult, text: str, call: ToolCall | None, holding: dict[str, str]) -> tuple[str, str]:

@@ -6,7 +6,7 @@ model wrote them; results are given in that order too. Each call gets exactly on
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from kitbag.errors import KitbagError
 from kitbag.events import Notice, SkillLoaded, SkillUnloaded, ToolFinished, ToolProgress, ToolStarted
 from kitbag.messages import Image, Text, ToolCall, ToolResult
 from kitbag.permissions.approvals import Approvals, Permit, Refusal
+from kitbag.permissions.decide import Permissions
 from kitbag.text.hidden import one_line
 from kitbag.tools.base import Context, Outcome, Tool, failure
 from kitbag.tools.path_skills import PathSkills
@@ -45,17 +46,24 @@ class Executor:
         emit: Emit,
         asked_by: str = "",
         path_skills: PathSkills | None = None,
+        permissions: Callable[[], Permissions] | None = None,
     ) -> None:
-        """`path_skills`: tells of skills for the files that are used, where a model can load them."""
+        """`path_skills`: tells of skills for the files that are used, where a model can load them. `permissions`: as
+        they are at the moment, where they may become others while it runs."""
         self.session = session
         self.rights = TurnRights(context.skills)
-        self.toolset: Tools = ForNow(toolset, self.rights.closed)
+        self.offer(toolset)
+        self._permissions = permissions or (lambda: self.context.permissions)
         self.path_skills = path_skills
         self.context = context
         self.approvals = approvals
         self.emit = emit
         self.asked_by = asked_by
         self._started: set[str] = set()
+
+    def offer(self, toolset: Tools) -> None:
+        """These tools, from the next call on."""
+        self.toolset: Tools = ForNow(toolset, self.rights.closed)
 
     async def run(self, calls: Sequence[ToolCall]) -> tuple[bool, ...]:
         """For each call whether it was one that could be run at all: known tool, readable arguments."""
@@ -127,7 +135,7 @@ class Executor:
             facts = tool.facts(tool.read(call.arguments), context) if tool.facts is not None else ()
         except KitbagError as error:
             return failure(error.problem, error.fix)
-        permissions = self.rights.permissions(context.permissions)
+        permissions = self.rights.permissions(self._permissions())
         permit = await self.approvals.authorize(
             permissions, tool.name, call.arguments, context.directory, self.asked_by, facts
         )
@@ -149,7 +157,7 @@ class Executor:
 
     async def _used(self, permit: Permit, tool: Tool[Any], call: ToolCall) -> Outcome:
         """What was allowed is what runs: these arguments, in what the last look at the rules says."""
-        current = self.approvals.permissions(self.rights.permissions(self.context.permissions))
+        current = self.approvals.permissions(self.rights.permissions(self._permissions()))
         judgement = permit.use(tool.name, call.arguments, self.context.directory, current)
         context = self.context._replace(
             permissions=current,

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from kitbag.agent.ask_model import BrokenReplyError, Emit, Patience, ask_model
 from kitbag.agent.brain import Brain
-from kitbag.agent.compact import Meter, compact
+from kitbag.agent.compact import Aim, Meter, compact
 from kitbag.agent.execute import Executor
 from kitbag.agent.repeated_calls import told_apart
 from kitbag.agent.session import Session
@@ -133,13 +133,20 @@ class Loop:
         tools = sum(len(spec.description) + len(json.dumps(spec.schema)) for spec in self.executor.toolset.specs())
         return sum(estimate_tokens(block.text) for block in self.system) + tools // 4
 
-    async def _compact(self, by_half: bool = False) -> bool:
+    async def compact(self, wish: str = "") -> bool:
+        """Because the person wants it, however much room there is. Raises UsageError where a limit is in the way."""
+        self._check_price()
+        if self._spent() is not None:
+            raise UsageError("the session has reached its limit, and a summary costs", "raise the limit")
+        return await self._compact(aim=Aim(wish, (self._used() - self._prefix) // 4))
+
+    async def _compact(self, by_half: bool = False, aim: Aim = Aim()) -> bool:  # noqa: B008 - a NamedTuple
         """`by_half`: the window is smaller than was thought."""
         share = self.brain.room.full_at(self._prefix) - self._prefix
         if by_half:
             share = min(share, (self._used() - self._prefix) // 2)
         skills = self.executor.context.skills
-        done = await compact(self.session, skills, self.brain, share, self._used(), self.emit, self.patience)
+        done = await compact(self.session, skills, self.brain, share, self._used(), self.emit, self.patience, aim)
         if done:
             self.meter.reset()
             if self.renew is not None:

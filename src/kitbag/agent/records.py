@@ -1,16 +1,17 @@
-"""What is written down about a session besides its messages: how it began, its skills, its sums, what was compacted.
+"""What is written down about a session besides its messages: how it began, what was changed about it since, its skills,
+its sums, what was compacted.
 
 Values only; session writes and reads them.
 """
 
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from kitbag.messages import Usage
 from kitbag.packing.session_skills import By
 
 
 class Header(NamedTuple):
-    """What a session began with, and what it is resumed with."""
+    """What a session began with, what was changed about that since, and what it is resumed with."""
 
     directory: str
     model: str
@@ -24,6 +25,21 @@ class Header(NamedTuple):
     started: str = ""
     task: str = ""
     """Of an agent that another one started; empty: a person began it."""
+    model_said: bool = False
+    """The person chose the model, so no persona chooses another."""
+
+
+CHANGEABLE: Final = ("model", "mode", "team", "persona", "model_said")
+"""What of a header can become another while the session goes on."""
+
+
+class Switch(NamedTuple):
+    """One change of those, and what the model is told of it with the next thing the person says."""
+
+    what: Literal["persona", "model", "mode", "skills"]
+    before: str
+    after: str
+    told: str = ""
 
 
 class SkillUse(NamedTuple):

@@ -6,10 +6,11 @@ Used by the loop and by whoever shows a session. Uses store/journal for what is 
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
-from kitbag.agent.records import Compaction, Header, SkillUse, Totals
+from kitbag.agent.lines import Line
+from kitbag.agent.records import CHANGEABLE, Compaction, Header, SkillUse, Switch, Totals
 from kitbag.agent.shielded import to_its_end
 from kitbag.agent.transcript import well_formed, whole, whole_part
 from kitbag.errors import KitbagError, NotFoundError
@@ -37,17 +38,6 @@ NOTE = "<task-notification "
 _LONGEST_ABOUT = 120
 
 
-class _Line(NamedTuple):
-    """A message of the view, and which skills stand in it: (part, name)."""
-
-    message: Message
-    seq: int
-    one_turn: tuple[tuple[int, str], ...] = ()
-    """Until the person speaks again."""
-    attached: tuple[tuple[int, str], ...] = ()
-    """Until they are unloaded."""
-
-
 class Session:
     def __init__(self, journal: Journal, session_id: str) -> None:
         self.id = session_id
@@ -59,12 +49,16 @@ class Session:
         """What the prompt was made for: as long as that is the same, so is the prompt."""
         self.about = ""
         """The first words of the person."""
+        self.status = ""
+        """How it ended last; empty while it runs, and after a crash."""
+        self.untold: list[Switch] = []
+        """Changes that the model has not heard of."""
         self.skills: dict[str, SkillUse] = {}
         self.totals = Totals()
         self.warnings: list[str] = []
         self.directory = ""
         """Where the next call starts; empty: where the session did."""
-        self._lines: list[_Line] = []
+        self._lines: list[Line] = []
         self.called: dict[str, ToolCall] = {}
         """Every call that was ever made, by its id."""
         self.began: set[str] = set()
@@ -96,10 +90,35 @@ class Session:
 
     async def set_prompt(self, ledger: Ledger, made_for: Mapping[str, Any], *, later: bool = False) -> None:
         """Written only when it changed: all that is before the conversation stays byte for byte the same."""
-        entries = tuple({**entry.to_json(), "text": whole(entry.text)} for entry in ledger.entries)
+        entries = _prompt_entries(ledger)
         if entries != self.prompt or made_for != self.made_for:
             self.prompt, self.made_for = entries, dict(made_for)
             await self._write("prompt", {"entries": list(entries), "made_for": self.made_for}, later=later)
+
+    async def switch(
+        self,
+        made: Sequence[Switch],
+        header: Header,
+        dropped: Iterable[tuple[str, str]] = (),
+        prompt: tuple[Ledger, Mapping[str, Any]] | None = None,
+    ) -> None:
+        """Another persona, model or mode from here on, with the prompt and without the skills (name, why) that go with
+        it: in one commit, or not at all."""
+        entries = [
+            Entry(self.stream, "skill-dropped", {"name": name, "reason": whole(reason)}) for name, reason in dropped
+        ]
+        if prompt is not None:
+            body = {"entries": list(_prompt_entries(prompt[0])), "made_for": dict(prompt[1])}
+            entries.append(Entry(self.stream, "prompt", body))
+        changes = [{**one._asdict(), "told": whole(one.told)} for one in made]
+        now = {name: getattr(header, name) for name in CHANGEABLE}
+        entries.append(Entry(self.stream, "switched", {"changes": changes, "now": now, **self._listing(), **now}))
+
+        async def both() -> None:
+            for seq, entry in zip(await self._write_all(entries), entries, strict=True):
+                self.apply(Record(seq, entry.stream, "", entry.kind, entry.body))
+
+        await to_its_end(both())
 
     async def add_user(self, parts: Iterable[Part], one_turn: Iterable[tuple[int, str]] = ()) -> None:
         message = Message("user", tuple(whole_part(part) for part in parts))
@@ -111,7 +130,7 @@ class Session:
         """Something that the model is told and nobody said. It begins with the mark that says so."""
         message = Message("user", (Text(whole(text)),))
         body = {"message": message_to_json(message)}
-        await self._write("note", body, lambda seq: self._add(_Line(message, seq)))
+        await self._write("note", body, lambda seq: self._add(Line(message, seq)))
 
     async def add_reply(
         self, message: Message, usage: Usage, cost: float | None, model: str, *, incomplete: str = ""
@@ -167,10 +186,17 @@ class Session:
 
     async def end(self, status: str, error: str = "") -> None:
         """With what a listing needs, so that it need not read all."""
+
+        def apply(_: int) -> None:
+            self.status = status
+
+        now = {name: getattr(self.header, name) for name in CHANGEABLE}
+        await self._write("ended", {**self._listing(), **now, "status": status, "error": error}, apply)
+
+    def _listing(self) -> dict[str, Any]:
         totals = self.totals
         cost = None if totals.unpriced else totals.cost
-        body = {"status": status, "error": error, "turns": totals.turns, "cost": cost, "about": self.about}
-        await self._write("ended", body)
+        return {"status": self.status, "turns": totals.turns, "cost": cost, "about": self.about}
 
     async def _write(
         self, kind: str, body: Mapping[str, Any], apply: Callable[[int], None] | None = None, *, later: bool = False
@@ -181,16 +207,20 @@ class Session:
             return
 
         async def both() -> None:
-            seq = await (self._write_held(kind, body) if self._held else self.journal.write(self.stream, kind, body))
+            if self._held:
+                [seq] = await self._write_all([Entry(self.stream, kind, body)])
+            else:
+                seq = await self.journal.write(self.stream, kind, body)
             if apply is not None:
                 apply(seq)
 
         await to_its_end(both())
 
-    async def _write_held(self, kind: str, body: Mapping[str, Any]) -> int:
+    async def _write_all(self, entries: Sequence[Entry]) -> list[int]:
+        """Behind what is held."""
         held, self._held = self._held, []
         try:
-            return (await self.journal.write_all([*held, Entry(self.stream, kind, body)]))[-1]
+            return (await self.journal.write_all([*held, *entries]))[len(held) :]
         except BaseException:
             self._held = [*held, *self._held]
             raise
@@ -216,20 +246,9 @@ class Session:
     def _shown(self) -> Iterator[Message]:
         last_user = max((at for at, line in enumerate(self._lines) if is_said(line.message)), default=-1)
         for at, line in enumerate(self._lines):
-            parts = list(line.message.parts)
-            for index, name in line.one_turn:
-                if at < last_user and index < len(parts):
-                    parts[index] = Text(f"[The skill {name} was shown here for one turn.]")
-            for index, name in line.attached:
-                if name in self._detached and index < len(parts):
-                    parts[index] = Text(f"[The skill {name} was here and has been unloaded.]")
-            for index, part in enumerate(parts):
-                if isinstance(part, ToolResult) and part.call_id in self._unloaded:
-                    stub = Text(f"[The skill {self._unloaded[part.call_id]} was here and has been unloaded.]")
-                    parts[index] = part._replace(content=(stub,))
-            yield Message(line.message.role, tuple(parts))
+            yield line.shown(is_over=at < last_user, detached=self._detached, unloaded=self._unloaded)
 
-    def _add(self, line: _Line) -> None:
+    def _add(self, line: Line) -> None:
         """Appended to the view where that is all there is to do, so that a turn costs the same in a long session."""
         expires = self._one_turn and is_said(line.message)
         simple = self._view is not None and not self._open and not expires
@@ -260,7 +279,7 @@ class Session:
                 message, usage = _read_message(body["message"]), Usage(*body.get("usage", ()))
                 self._apply_reply(message, record.seq, usage, body.get("cost"), bool(body.get("incomplete")))
             case "note":
-                self._add(_Line(_read_message(body["message"]), record.seq))
+                self._add(Line(_read_message(body["message"]), record.seq))
             case "intent":
                 self.began.add(body["call"])
             case "result":
@@ -269,6 +288,12 @@ class Session:
                     self._apply_result(result, record.seq)
             case "moved":
                 self.directory = str(body["directory"])
+            case "switched":
+                now = body["now"]
+                self.header = self.header._replace(**{name: now[name] for name in CHANGEABLE if name in now})
+                self.untold += [Switch(**{name: one[name] for name in Switch._fields}) for one in body["changes"]]
+            case "ended":
+                self.status = str(body.get("status", ""))
             case "skill":
                 self._apply_skill(_read_use(body))
             case "skill-dropped":
@@ -285,11 +310,12 @@ class Session:
     def _apply_user(self, message: Message, seq: int, one_turn: tuple[tuple[int, str], ...]) -> None:
         texts = [part.text for part in message.parts if isinstance(part, Text)]
         self.about = self.about or " ".join((texts[-1] if texts else "").split())[:_LONGEST_ABOUT]
-        self._add(_Line(message, seq, one_turn))
+        self.status, self.untold = "", []
+        self._add(Line(message, seq, one_turn))
 
     def _apply_reply(self, message: Message, seq: int, usage: Usage, cost: float | None, incomplete: bool) -> None:
         self._open = {}
-        self._add(_Line(message, seq))
+        self._add(Line(message, seq))
         self._open = {call.id: call for call in message.calls}
         self.called |= self._open
         self._count(0 if incomplete else 1, usage, cost)
@@ -304,7 +330,7 @@ class Session:
 
     def _apply_result(self, result: ToolResult, seq: int) -> None:
         self._open.pop(result.call_id, None)
-        self._lines.append(_Line(Message("user", (result,)), seq))
+        self._lines.append(Line(Message("user", (result,)), seq))
         if not self._open:
             self._view = self._with_results()
 
@@ -339,13 +365,17 @@ class Session:
     def _apply_compaction(self, made: Compaction) -> None:
         texts = (made.summary, *(text for _, text in made.attached))
         standing = tuple((at, name) for at, (name, _) in enumerate(made.attached, 1))
-        head = _Line(Message("user", tuple(Text(text) for text in texts)), 0, attached=standing)
+        head = Line(Message("user", tuple(Text(text) for text in texts)), 0, attached=standing)
         kept = [line for line in self._lines if line.seq >= made.keep_from or line.seq == (made.keep_also or -1)]
         self._lines = [head, *kept]
         self.skills = {use.name: use for use in made.skills}
         self._detached = set()
         self._view = None
         self._count(0, made.usage, made.cost)
+
+
+def _prompt_entries(ledger: Ledger) -> tuple[dict[str, Any], ...]:
+    return tuple({**entry.to_json(), "text": whole(entry.text)} for entry in ledger.entries)
 
 
 def _read_message(value: object) -> Message:

@@ -1,14 +1,17 @@
 """The sessions that are in a journal: which there are, and which is the newest of a directory.
 
-Used by runtime for --continue and by `kitbag sessions`. Reads only the first and the last record of a session that
-ended as it should.
+Used by runtime for --continue, by `kitbag sessions` and by the chat. Reads only the first and the last record of a
+session that ended as it should.
 """
 
+from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from kitbag.agent.records import Header
 from kitbag.agent.session import PREFIX, resume
-from kitbag.errors import KitbagError, NotFoundError
+from kitbag.errors import AmbiguousError, KitbagError, NotFoundError
+from kitbag.library.registry import NOBODY
 from kitbag.store.journal import Journal, Record
 
 
@@ -29,6 +32,9 @@ class Summary(NamedTuple):
     problem: str = ""
     task: str = ""
     """Of an agent that another one started."""
+    persona: str = ""
+    """With its team; empty: none."""
+    mode: str = ""
 
 
 def list_sessions(journal: Journal, directory: str = "") -> list[Summary]:
@@ -39,6 +45,20 @@ def list_sessions(journal: Journal, directory: str = "") -> list[Summary]:
         if not summary.task and (not directory or summary.directory == directory):
             found.append((last, summary))
     return [summary for _, summary in sorted(found, key=lambda pair: pair[0], reverse=True)]
+
+
+def find_session(summaries: Sequence[Summary], name: str) -> Summary:
+    """By its id, or what that begins with. Raises NotFoundError with what is close, and AmbiguousError."""
+    found = [one for one in summaries if one.id == name]
+    found = found or [one for one in summaries if len(name) >= 3 and one.id.startswith(name)]
+    if len(found) > 1:
+        ids = ", ".join(one.id for one in found[:10])
+        raise AmbiguousError(f"several conversations begin with {name[:80]!r}", f"write one of {ids}")
+    if found:
+        return found[0]
+    close = get_close_matches(name[:80], [one.id for one in summaries], 3, 0.6)
+    fix = f"did you mean {' or '.join(close)}?" if close else "`kitbag sessions list` shows those there are"
+    raise NotFoundError(f"there is no conversation {name[:80]!r}", fix)
 
 
 def newest_session(journal: Journal, directory: str) -> str:
@@ -65,37 +85,60 @@ def _header(journal: Journal, stream: str) -> Header:
 
 def _summary(journal: Journal, stream: str) -> tuple[int, Summary]:
     name = stream.removeprefix(PREFIX)
-    seq, empty = 0, Summary(name, "", "", "", "", "", 0, None, "")
+    seq, about = 0, Summary(name, "", "", "", "", "", 0, None, "")
     try:
         header, last = _header(journal, stream), journal.last(stream)
         if last is None:
-            return seq, empty
+            return seq, about
         seq = last.seq
-        about = empty._replace(
+        about = about._replace(
             started=header.started,
             last=last.at,
             directory=header.directory,
             model=header.model,
             forked_from=header.forked_from,
             task=header.task,
+            persona=_shown(header.persona),
+            mode=header.mode,
         )
         return seq, _from_end(about, last) if _says_all(last) else _from_all(about, journal)
     except (KitbagError, KeyError, TypeError, ValueError, AttributeError) as error:
-        return seq, empty._replace(problem=error.problem if isinstance(error, KitbagError) else "it is damaged")
+        return seq, about._replace(problem=error.problem if isinstance(error, KitbagError) else "it is damaged")
 
 
 def _says_all(last: Record) -> bool:
-    return last.kind == "ended" and "about" in last.body
+    return last.kind in ("ended", "switched") and "about" in last.body
 
 
 def _from_end(about: Summary, last: Record) -> Summary:
     body = last.body
+    # What it is now; before there were changes, only the header said it.
+    now = {name: str(body[name]) for name in ("model", "mode") if name in body}
     return about._replace(
-        status=str(body["status"]), turns=int(body["turns"]), cost=body["cost"], about=str(body["about"])
+        status=str(body["status"]),
+        turns=int(body["turns"]),
+        cost=body["cost"],
+        about=str(body["about"]),
+        persona=_shown(str(body.get("persona", about.persona))),
+        **now,
     )
+
+
+def _shown(persona: str) -> str:
+    """Chosen or not: nobody is nobody."""
+    return "" if persona == NOBODY else persona
 
 
 def _from_all(about: Summary, journal: Journal) -> Summary:
     session = resume(journal, about.id)
     cost = None if session.totals.unpriced else session.totals.cost
-    return about._replace(turns=session.totals.turns, cost=cost, about=session.about)
+    header = session.header
+    return about._replace(
+        status=session.status,
+        turns=session.totals.turns,
+        cost=cost,
+        about=session.about,
+        model=header.model,
+        mode=header.mode,
+        persona=_shown(header.persona),
+    )

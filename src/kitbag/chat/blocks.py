@@ -36,6 +36,8 @@ class Reply(NamedTuple):
     text: str
     begins: bool = True
     """The first of a message."""
+    head: str = ""
+    """Of what was shown before, the lines without which this can't be read: those that open a code block or a table."""
 
 
 class Thought(NamedTuple):

@@ -1,53 +1,318 @@
 """A conversation at a face: reads what the person does, lets the agent work, shows what happens.
 
-Used by start. Uses runtime/agent for the work, event_view for what is shown of it, commands for `/name`.
+Used by start. Uses runtime/agent for the work, event_view for what is shown of it, commands for `/name`. Whatever
+happens comes through one queue, so that one thing is dealt with at a time.
 """
 
-from collections.abc import Coroutine, Sequence
-from typing import Any
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
-from kitbag.chat.blocks import Block
-from kitbag.chat.face import Face
+from kitbag.agent.run import Run
+from kitbag.chat.background import Background
+from kitbag.chat.blocks import Block, Remark, Said, words
+from kitbag.chat.commands import COMMANDS, Command
+from kitbag.chat.event_view import EventView
+from kitbag.chat.face import Deed, Face, Key, Left, Live, Submitted
+from kitbag.chat.status import status_of
+from kitbag.errors import KitbagError
 from kitbag.messages import Image
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.options import Options
 
+OpenAgent = Callable[[Options], Agent]
+_QUEUED_WORDS: Final = 200
+
+
+class _Happened(NamedTuple):
+    """`front` and `side`: that work has ended. `news`: background work has something to tell."""
+
+    what: Literal["front", "side", "news"]
+
 
 class Chat:
-    face: Face
     agent: Agent
     """Another one after /clear and /resume."""
-    details_open: bool
-    """Whether results and thoughts are shown whole (Ctrl-O)."""
 
-    def show(self, *blocks: Block) -> None:
-        self.face.show(*blocks)
+    def __init__(self, face: Face, agent: Agent, open_agent: OpenAgent) -> None:
+        """`agent` is open; `open_agent` makes others, which are not yet."""
+        self.face = face
+        self.agent = agent
+        self.queue: deque[Submitted] = deque()
+        """What waits for the work in front."""
+        self._open_agent = open_agent
+        self._events: asyncio.Queue[Deed | _Happened] = asyncio.Queue()
+        self._front: asyncio.Task[None] | None = None
+        self._side: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._run: Run | None = None
+        self._live = Live()
+        self._leaving: Left | None = None
+        self._take_agent(agent)
+
+    def _take_agent(self, agent: Agent) -> None:
+        self.agent = agent
+        self.face.hide = lambda text: agent.journal.redactor.known(text)  # which is another one when secrets are added
+        self.view = EventView(self.show, self._draw)
+        self.background = Background(agent, agent.ground.places.kitbag_home)
+
+    # What others use
+
+    @property
+    def details_open(self) -> bool:
+        """Whether results and thoughts are shown whole."""
+        return self.view.details_open
 
     @property
     def is_working(self) -> bool:
         """In front."""
-        raise NotImplementedError
+        return self._front is not None
+
+    def show(self, *blocks: Block) -> None:
+        self.face.show(*blocks)
 
     async def open_session(self, options: Options) -> None:
         """Another conversation (`options.resume` for an earlier one) takes the place of this one, once it is open. Raises
         KitbagError, and then all is as it was."""
-        raise NotImplementedError
+        agent = self._open_agent(options)
+        await agent.__aenter__()
+        await self._stop_watching()
+        before, is_open = self.agent, self.view.details_open
+        self._take_agent(agent)
+        self.view.details_open = is_open
+        self._watch()
+        await before.close()
+        self.tell_beginning()
 
     async def work(self, activity: str, doing: Coroutine[Any, Any, None]) -> None:
         """In front, to its end, with the time it takes shown; Esc cancels it."""
-        raise NotImplementedError
+        self._draw(Live(activity, time.monotonic()))
+        try:
+            await doing
+        finally:
+            self._draw(Live())
 
     def submit(self, text: str, images: Sequence[Image] = ()) -> None:
         """As if it had been typed."""
-        raise NotImplementedError
+        self._events.put_nowait(Submitted(text, tuple(images)))
 
     async def cancel(self) -> bool:
         """What works in front, and wait until it has stopped. False: nothing did."""
-        raise NotImplementedError
+        front = self._front
+        if front is None or front is asyncio.current_task():
+            return False
+        self._cancel_front()
+        await asyncio.wait([front])
+        return True
 
     def refresh(self) -> None:
         """Draw the status anew, after something in it has changed."""
-        raise NotImplementedError
+        self._draw(self._live)
 
     def leave(self, code: int = 0) -> None:
-        raise NotImplementedError
+        self._events.put_nowait(Left(code=code))
+
+    # From start to end
+
+    async def converse(self) -> int:
+        """The exit code."""
+        self.tell_beginning()
+        reading = asyncio.create_task(self._read())
+        self._watch()
+        try:
+            while self._leaving is None or (not self._leaving.now and self._is_busy()):
+                await self._deal_with(await self._events.get())
+        finally:
+            for task in (reading, self._front, self._side):
+                await _ended(task)
+            await self._stop_watching()
+        self._say_goodbye()
+        return self._leaving.code
+
+    def tell_beginning(self) -> None:
+        """What the person has to know before the first word, and of a resumed conversation what was said last."""
+        from kitbag.chat.beginning import beginning
+
+        notices, self.agent.notices = self.agent.notices, []
+        self.show(*beginning(self.agent), *(Remark(*notice) for notice in notices))
+        self.view.replay(self.agent.session)
+        self.refresh()
+
+    def _say_goodbye(self) -> None:
+        from kitbag.chat.beginning import goodbye
+
+        self._draw(Live())
+        self.show(*goodbye(self.agent))
+
+    async def _read(self) -> None:
+        while True:
+            deed = await self.face.next()
+            self._events.put_nowait(deed)
+            if isinstance(deed, Left):
+                return
+
+    def _watch(self) -> None:
+        self._watching = asyncio.create_task(self._follow())
+
+    async def _stop_watching(self) -> None:
+        await _ended(self._watching)
+        self._watching = None
+
+    async def _follow(self) -> None:
+        async for blocks in self.background.follow():
+            self.show(*blocks)
+            self.refresh()
+            self._events.put_nowait(_Happened("news"))
+
+    # One thing after another
+
+    async def _deal_with(self, event: Deed | _Happened) -> None:
+        match event:
+            case Left():
+                self._leaving = event
+            case Submitted():
+                self._take(event)
+            case Key("cancel"):
+                self._cancel_front()
+            case Key("unqueue"):
+                self._unqueue()
+            case Key("details"):
+                self._toggle_details()
+            case Key("mode"):
+                self._begin_side(self._next_mode())
+            case _Happened("front"):
+                self._front = None
+                self._go_on()
+            case _Happened("side"):
+                self._side = None
+                self._go_on()
+            case _:
+                self._go_on()
+
+    def _is_busy(self) -> bool:
+        return self._front is not None or self._side is not None or bool(self.queue)
+
+    def _take(self, said: Submitted) -> None:
+        """At once, or behind what works now."""
+        command = _command(said.text)
+        if command is not None and command.while_working and self._side is None:
+            self._begin_side(self._obey(command, said))
+        elif self._front is not None or self._side is not None or self.queue:
+            self.queue.append(said)
+            self.refresh()
+        else:
+            self._begin(said)
+
+    def _go_on(self) -> None:
+        """With what waits, when nothing works in front."""
+        if self._front is not None or self._side is not None:
+            return
+        if self.queue:
+            self._begin(self.queue.popleft())
+        elif self.background.has_news() and self._leaving is None:
+            self._begin_front(self._answer(Submitted("")))
+        self.refresh()
+
+    def _begin(self, said: Submitted) -> None:
+        command = _command(said.text)
+        if command is None:
+            self._begin_front(self._answer(said))
+        elif command.while_working:
+            self._begin_side(self._obey(command, said))
+        else:
+            self._begin_front(self._obey(command, said))
+
+    def _begin_front(self, work: Coroutine[Any, Any, None]) -> None:
+        self._front = asyncio.create_task(self._guarded(work))
+        self._front.add_done_callback(lambda _: self._events.put_nowait(_Happened("front")))
+
+    def _begin_side(self, work: Coroutine[Any, Any, None]) -> None:
+        """Beside what works in front."""
+        if self._side is not None:
+            work.close()
+            return
+        self._side = asyncio.create_task(self._guarded(work))
+        self._side.add_done_callback(lambda _: self._events.put_nowait(_Happened("side")))
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        """Nothing that goes wrong in one thing ends the conversation."""
+        try:
+            await work
+        except KitbagError as error:
+            self.show(Remark("error", error.problem, error.fix))
+        except asyncio.CancelledError:
+            self.show(words("cancelled", "dim"))
+            raise
+        except Exception as error:  # noqa: BLE001 - told, and the conversation goes on
+            fix = "this is a fault of Kitbag; the conversation is kept and can go on"
+            self.show(Remark("error", f"{type(error).__name__}: {error}", fix))
+
+    async def _obey(self, command: Command, said: Submitted) -> None:
+        self.show(Said(said.text))
+        arguments = said.text.strip().partition(" ")[2].strip()
+        await command.run()(self, arguments)
+        self.refresh()
+
+    async def _answer(self, said: Submitted) -> None:
+        if said.text or said.images:
+            self.show(Said(said.text, len(said.images)))
+        try:
+            async with self.agent.run(said.text, said.images) as run:
+                self._run = run
+                async for event in run:
+                    self.view.event(event)
+        finally:
+            self._run = None
+            self.background.count_again()
+
+    def _cancel_front(self) -> None:
+        """What was said meanwhile comes back into the line: it was for after what is now cancelled."""
+        if self._run is not None:
+            self._run.cancel()
+        elif self._front is not None:
+            self._front.cancel()
+        else:
+            return
+        if self.queue:
+            self.face.insert("\n".join(said.text for said in self.queue))
+            self.queue.clear()
+            self.refresh()
+
+    def _unqueue(self) -> None:
+        if self.queue:
+            self.face.insert(self.queue.pop().text)
+            self.refresh()
+
+    def _toggle_details(self) -> None:
+        self.view.details_open = not self.view.details_open
+        if not self.view.details_open:
+            self.show(words("details are folded again", "dim"))
+            return
+        self.show(*(self.view.details() or [words("details will be shown", "dim")]))
+
+    async def _next_mode(self) -> None:
+        from kitbag.chat.commands.mode import next_mode
+
+        await next_mode(self)
+        self.refresh()
+
+    def _draw(self, live: Live) -> None:
+        self._live = live
+        queued = tuple(" ".join(said.text.split())[:_QUEUED_WORDS] for said in self.queue)
+        self.face.draw(live._replace(queued=queued), status_of(self.agent, self.view.used, self.background))
+
+
+def _command(text: str) -> Command | None:
+    """What is none of ours is the name of a skill, a custom command or a path, and the agent's business."""
+    name, _, _ = text.strip().partition(" ")
+    return COMMANDS.get(name[1:].lower()) if name.startswith("/") and "\n" not in name else None
+
+
+async def _ended(task: "asyncio.Task[None] | None") -> None:
+    if task is not None:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task

@@ -32,6 +32,8 @@ class Left(NamedTuple):
     is still done."""
 
     now: bool = True
+    code: int = 0
+    """With which the program ends: 130 after Ctrl-C, 143 after SIGTERM, 129 when the terminal has gone."""
 
 
 Deed = Submitted | Key | Left

@@ -8,11 +8,10 @@ from kitbag.cli import output
 from kitbag.cli.options import json_option, library_options, open_registry, project_option
 from kitbag.cli.states import set_state
 from kitbag.errors import InvalidError, UsageError
+from kitbag.library.agent_card import agent_fields, body_of, tools_in_words
 from kitbag.library.agents import Agent
 from kitbag.library.registry import Registry
 from kitbag.library.visibility import Verdict
-from kitbag.text.hidden import reveal_hidden
-from kitbag.text.source import SourceError
 from kitbag.text.tokens import estimate_tokens
 
 
@@ -20,19 +19,23 @@ class _Group(click.Group):
     """What runs an agent is imported when one is run."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), "run"])
+        return sorted([*super().list_commands(ctx), "run", "search"])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name == "run":
             from kitbag.cli.agent_run import run
 
             return run
+        if cmd_name == "search":
+            from kitbag.cli.agent_search import search
+
+            return search
         return super().get_command(ctx, cmd_name)
 
 
 @click.group(cls=_Group)
 def command() -> None:
-    """List, inspect, run and switch agents."""
+    """List, find, inspect, run and switch agents."""
 
 
 def agent_json(agent: Agent, verdict: Verdict) -> dict[str, Any]:
@@ -72,7 +75,7 @@ def list_(everything: bool, form: Any, dirs: tuple[str, ...], team: str, persona
                 agent.root.scope,
                 agent.model.name,
                 agent.permission_mode,
-                tools_in_words(agent),
+                tools_in_words(agent.tools),
                 agent.description,
             )
             for agent, _ in shown
@@ -80,18 +83,6 @@ def list_(everything: bool, form: Any, dirs: tuple[str, ...], team: str, persona
     )
     output.footer("agent", len(shown), len(judged) - len(shown), registry.problem_count())
     return None
-
-
-def tools_in_words(agent: Agent) -> str:
-    tools = agent.tools
-    denied = f" but {', '.join(tools.denied)}" if tools.denied else ""
-    if tools.mode in ("inherit", "all"):
-        return "all" + denied
-    if tools.mode == "deny":
-        return "all" + denied
-    if tools.mode == "none":
-        return "none"
-    return ", ".join(tools.names) + denied
 
 
 @command.command()
@@ -120,7 +111,7 @@ def show(
     agent = registry.find_agent(name)
     if prompt or explain:
         return _show_prompt(registry, agent, task, explain, as_json)
-    text = _body(agent)
+    text = body_of(agent)
     if body and not as_json:
         return output.exact(text)
     verdict = registry.judge(agent)
@@ -130,35 +121,11 @@ def show(
         found["shadows"] = [loser.path for winner, loser in registry.agents.shadowed if winner is agent]
         return output.as_json({**found, "problems": [output.diagnostic_json(d) for d in problems]})
     output.echo(output.style(output.clean(agent.full_name), "bold"))
-    output.fields(
-        [
-            ("description", agent.description),
-            ("model", agent.model.name),
-            ("mode", agent.permission_mode),
-            ("max turns", str(agent.max_turns or "")),
-            ("tools", tools_in_words(agent)),
-            ("rules", ", ".join(rule for rule in agent.tools.specifiers if "(" in rule)),
-            ("unknown tools", ", ".join(agent.tools.unknown)),
-            ("skills", ", ".join(agent.skills)),
-            ("files", ", ".join(agent.file_extensions)),
-            ("background", "yes" if agent.background else ""),
-            ("found in", f"{agent.root.scope} ({registry.rule_of(agent.root)})"),
-            ("path", output.short_path(agent.path)),
-            ("state", verdict.state + (f" ({verdict.reason})" if verdict.reason else "")),
-            ("cost", f"{estimate_tokens(text):,} tokens of instructions, read when it starts"),
-        ]
-    )
+    output.fields(agent_fields(registry, agent, verdict, text))
     for problem in problems:
         for line in output.diagnostic_lines(problem):
             output.echo(line)
     return None
-
-
-def _body(agent: Agent) -> str:
-    try:
-        return reveal_hidden(agent.body())
-    except SourceError as error:
-        raise InvalidError(f"{agent.path}: {error.problem}", error.fix) from error
 
 
 def _show_prompt(registry: Registry, agent: Agent, task: str, explain: bool, as_json: bool) -> None:
@@ -170,7 +137,7 @@ def _show_prompt(registry: Registry, agent: Agent, task: str, explain: bool, as_
     verdict = registry.judge(agent)
     if not verdict.model and not verdict.user:
         raise InvalidError(f"{agent.full_name!r} can't be started: {verdict.reason}")
-    _body(agent)
+    body_of(agent)
     counter = token_counter()
     environment = environment_here(registry.places.cwd)
     budget = budgets_for(budgets_of(registry.settings), agent, {}).skills

@@ -9,24 +9,23 @@ import click
 
 from kitbag.cli import output
 from kitbag.cli.options import json_option
-from kitbag.errors import InvalidError, NotFoundError, UsageError
+from kitbag.errors import NotFoundError, UsageError
 from kitbag.library.scopes import find_places
-from kitbag.permissions.approval_queue import NOT_WRITTEN_DOWN, ApprovalQueue, Waiting
+from kitbag.permissions.approval_queue import NOT_WRITTEN_DOWN, ApprovalQueue, Waiting, check_person
 from kitbag.permissions.approvals import Answer
-from kitbag.permissions.command_runner import MARK
 from kitbag.permissions.question_view import shown
-from kitbag.store.journal import Journal, journal_path
-from kitbag.store.redaction import Redactor
+from kitbag.runtime.journals import open_journal
+from kitbag.store.journal import journal_path
 
 
 @contextlib.contextmanager
 def _open_queue() -> Generator[ApprovalQueue | None, None, None]:
     """None when there is no journal: to look for questions makes none."""
-    path = journal_path(find_places().kitbag_home)
-    if not os.path.lexists(path):
+    home = find_places().kitbag_home
+    if not os.path.lexists(journal_path(home)):
         yield None
         return
-    with Journal.open(path, Redactor.of_environment(os.environ)) as journal:
+    with open_journal(home) as journal:
         if journal.saved is not None:
             kept = output.count(journal.saved.records, "record")
             output.remark(f"the journal was damaged; {kept} kept, the rest is in {output.clean(journal.saved.folder)}")
@@ -59,8 +58,7 @@ def answer(question: str, choice: Any, reason: str, session: bool, as_json: bool
     """Answer a question; the first answer counts. ID may be shortened as long as it is the only one."""
     if session and choice == "deny":
         raise UsageError("--session goes with allow", "leave it out")
-    if os.environ.get(MARK):
-        raise InvalidError("this runs for an agent, which can't answer for you", "answer in a terminal of your own")
+    check_person()
     with _open_queue() as queue:
         if queue is None:
             raise NotFoundError(f"no question waits as {question!r}", "`kitbag permissions pending` lists them")

@@ -15,7 +15,7 @@ def ask(options: dict[str, Any]) -> int:
     """The exit code."""
     try:
         wanted = Wanted(
-            options["prompt"], _options(options), options["output_format"], options["input_format"], options["waits"]
+            options["prompt"], options_of(options), options["output_format"], options["input_format"], options["waits"]
         )
     except KitbagError as error:
         report_for(options["output_format"]).fail(error)
@@ -23,7 +23,7 @@ def ask(options: dict[str, Any]) -> int:
     return run_headless(wanted)
 
 
-def _options(options: dict[str, Any]) -> Options:
+def options_of(options: dict[str, Any]) -> Options:
     """Raises UsageError for what can't go together."""
     for name, directory in (("--cwd", options["cwd"]), *(("--dir", one) for one in options["dirs"])):
         if directory and not os.path.isdir(directory):

@@ -33,7 +33,8 @@ def command(session_id: str, as_json: bool) -> None:
 
 def _show(found: dict[str, Any]) -> None:
     turns = output.count(len(found["turns"]), "turn")
-    output.echo(f"session {output.clean(found['session'])}, {output.clean(found['model'])}, {turns}")
+    who = [output.clean(found[name]) for name in ("session", "model", "mode", "persona") if found[name]]
+    output.echo(f"session {', '.join(who)}, {turns}")
     window, used = found["window"], found["tokens"]
     full = min(1.0, used / window) if window else 0.0
     output.echo(f"{'█' * round(full * 30):░<30} {used:,} of {window:,} tokens, {full:.1%} of the window")

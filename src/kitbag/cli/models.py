@@ -1,6 +1,5 @@
 """`kitbag models`: which model a run would use and why, what is known about it, which providers could be used."""
 
-import os
 from typing import Any
 
 import click
@@ -17,6 +16,7 @@ from kitbag.library.scopes import find_places
 def command(model: str, as_json: bool) -> None:
     """Which model would be used, and why; what is known about it; which providers have keys."""
     from kitbag.models.choice import choose
+    from kitbag.runtime.model_list import about_model, about_providers
     from kitbag.runtime.sources import model_sources
     from kitbag.settings import load_settings
 
@@ -28,24 +28,8 @@ def command(model: str, as_json: bool) -> None:
         chosen.connect()
     except KitbagError as error:
         usable, fix = False, f"{error.problem}; {error.fix}"
-    known = chosen.known
-    about = {
-        "name": chosen.name,
-        "why": chosen.why,
-        "usable": usable,
-        "problem": fix,
-        "window": known.window,
-        "max_output": known.max_output,
-        "images": known.images,
-        "dollars_per_million": {
-            "input": known.input,
-            "cached": known.cached,
-            "written": known.written,
-            "output": known.said,
-        },
-        "source": known.source,
-    }
-    providers = [_provider(name, sources) for name in _names(sources)]
+    about = {**about_model(chosen), "usable": usable, "problem": fix}
+    providers = about_providers(sources)
     if as_json:
         found = [output.diagnostic_json(problem) for problem in problems]
         return output.as_json({"chosen": about, "providers": providers, "problems": found})
@@ -61,39 +45,13 @@ def command(model: str, as_json: bool) -> None:
     return None
 
 
-def _names(sources: Any) -> list[str]:
-    from kitbag.models.choice import known_providers
-
-    return known_providers(sources)
-
-
-def _provider(name: str, sources: Any) -> dict[str, Any]:
-    """Names of variables and whether they are set; never what is in them."""
-    from kitbag.models.choice import endpoint, key_variable
-
-    variable = key_variable(name, sources)
-    found = {"name": name, "key_variable": variable, "has_key": bool(variable and os.environ.get(variable, "").strip())}
-    try:
-        place = endpoint(name, sources)
-        return {**found, "address": _without_user(place.address), "needs_key": place.needs_key, "problem": ""}
-    except KitbagError as error:
-        return {**found, "address": "", "needs_key": False, "problem": error.problem}
-
-
-def _without_user(address: str) -> str:
-    """An address may hold a name and a password, and a query may hold a key."""
-    scheme, _, rest = address.partition("://")
-    host, slash, path = rest.partition("?")[0].partition("/")
-    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
-
-
 def _yes(provider: dict[str, Any]) -> str:
     return "yes" if provider["has_key"] else "no" if provider["key_variable"] else "needs none"
 
 
 def _show(about: dict[str, Any]) -> None:
-    prices = about["dollars_per_million"]
-    cost = f"${prices['input']:g} in, ${prices['output']:g} out for a million tokens" if prices["input"] else ""
+    from kitbag.runtime.model_list import price_in_words
+
     output.echo(output.style(output.clean(about["name"]), "bold"))
     output.fields(
         [
@@ -101,7 +59,7 @@ def _show(about: dict[str, Any]) -> None:
             ("can't be used", about["problem"]),
             ("window", f"{about['window']:,} tokens, replies up to {about['max_output']:,}"),
             ("images", "yes" if about["images"] else "no"),
-            ("price", cost or ("nothing" if prices["input"] == 0 else "not known")),
+            ("price", price_in_words(about["dollars_per_million"])),
             ("known from", about["source"]),
         ]
     )

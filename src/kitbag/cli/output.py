@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kitbag.text.hidden import for_terminal, one_line
+from kitbag.text.in_words import count as count
+from kitbag.text.in_words import short_path as short_path
 
 if TYPE_CHECKING:
     from kitbag.errors import Diagnostic, KitbagError
@@ -163,15 +165,6 @@ def diagnostic_lines(diagnostic: "Diagnostic", stream: Any = None) -> list[str]:
     return [part for line in lines for part in _wrap(line, screen - 1, "  ")]
 
 
-def short_path(path: str) -> str:
-    """Relative to here, or to `~`, where that is shorter to read."""
-    package = os.path.dirname(os.path.dirname(__file__))
-    for base, mark in ((package, "kitbag:"), (os.getcwd(), ""), (os.path.expanduser("~"), "~/")):
-        if base != "/" and path.startswith(base + "/"):
-            return mark + path[len(base) + 1 :]
-    return path
-
-
 def fail(error: "KitbagError", as_json: bool = False) -> None:
     if as_json:
         import json
@@ -182,10 +175,6 @@ def fail(error: "KitbagError", as_json: bool = False) -> None:
     if error.fix:
         remark(f"  {clean(error.fix)}")
     return None
-
-
-def count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def footer(noun: str, shown: int, hidden: int, problems: int) -> None:

@@ -6,20 +6,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from kitbag.errors import Diagnostic
+from kitbag.library.modes import MEANINGS
 
 if TYPE_CHECKING:  # commands that only take the options decide nothing until a file asks for it
     from kitbag.permissions.decide import Permissions
     from kitbag.permissions.rule_files import Loaded
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-MODES = {
-    "plan": "reads inside the workspace; commands run where they can change and reach nothing; the rest is denied",
-    "locked": "what no rule allows is denied, without asking",
-    "default": "reads inside the workspace and commands that only read need no answer; the rest is asked",
-    "acceptEdits": "as default, and files inside the workspace are changed without asking",
-    "autonomous": "nothing is asked: commands run inside the sandbox, files inside the workspace are changed",
-}
 
 
 def permission_options(function: F) -> F:
@@ -29,7 +22,8 @@ def permission_options(function: F) -> F:
         )
         function = option(function)
     function = click.option("--trust-workspace", is_flag=True, help="Trust this workspace for this run.")(function)
-    return click.option("--permission-mode", default="", metavar="MODE", help=f"One of {', '.join(MODES)}.")(function)
+    modes = ", ".join(MEANINGS)
+    return click.option("--permission-mode", default="", metavar="MODE", help=f"One of {modes}.")(function)
 
 
 class Opened(NamedTuple):

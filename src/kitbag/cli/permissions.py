@@ -8,15 +8,16 @@ import click
 
 from kitbag.cli import output
 from kitbag.cli.options import json_option
-from kitbag.cli.permission_options import MODES, Opened, open_permissions, permission_options
+from kitbag.cli.permission_options import Opened, open_permissions, permission_options
 from kitbag.errors import UsageError
+from kitbag.library.modes import MEANINGS
+from kitbag.permissions.in_words import VERDICTS, examples_in_words, sandbox_in_words
 from kitbag.permissions.model import Judgement
 from kitbag.permissions.rules import Rule
 from kitbag.permissions.subjects import arguments_for, read_use
 
 _EXITS = {"allow": 0, "ask": 1, "deny": 6}
 _STYLES = {"allow": "green", "ask": "yellow", "deny": "red"}
-_VERDICTS = {"allow": "allowed", "ask": "would be asked", "deny": "denied"}
 # Commands of other modules, which are imported when they are used.
 _ELSEWHERE = {
     "run": ("kitbag.cli.permission_run", "command"),
@@ -108,7 +109,7 @@ def _as_json(tool: str, arguments: dict[str, object], opened: Opened, judgement:
 
 
 def _show(judgement: Judgement, opened: Opened) -> None:
-    verdict = output.style(_VERDICTS[judgement.effect], _STYLES[judgement.effect])
+    verdict = output.style(VERDICTS[judgement.effect], _STYLES[judgement.effect])
     output.echo(f"{verdict}: {output.clean(judgement.reason)}")
     for part in judgement.parts:
         mark = output.style(part.effect.ljust(5), _STYLES[part.effect])
@@ -116,19 +117,13 @@ def _show(judgement: Judgement, opened: Opened) -> None:
         rule = f" `{part.rule}` ({output.short_path(part.source)})" if part.rule else ""
         output.echo(f"         {output.clean(part.reason + rule)}")
     source = output.short_path(opened.loaded.mode_source)
-    output.fields((("mode", f"{opened.loaded.mode} ({source})"), ("sandbox", _sandbox(judgement, opened))))
+    output.fields(
+        (
+            ("mode", f"{opened.loaded.mode} ({source})"),
+            ("sandbox", sandbox_in_words(judgement, opened.permissions.protection)),
+        )
+    )
     _show_problems(opened)
-
-
-def _sandbox(judgement: Judgement, opened: Opened) -> str:
-    """Only a command that may run has one."""
-    if judgement.effect == "deny" or not any(part.what for part in judgement.parts):
-        return ""
-    protection = opened.permissions.protection
-    if judgement.sandbox == "none":
-        return f"none: {protection.problem}" if judgement.network else ""
-    reach = "with the network" if judgement.network else "without the network"
-    return f"{judgement.sandbox}, {reach} ({protection.kind})"
 
 
 def _show_problems(opened: Opened) -> None:
@@ -152,7 +147,7 @@ def list_(as_json: bool, **options: Any) -> None:
             {
                 "mode": loaded.mode,
                 "mode_source": loaded.mode_source,
-                "modes": MODES,
+                "modes": MEANINGS,
                 "trust": opened.trust,
                 "rules": [_rule_json(opened, rule) for rule in loaded.rules.all],
                 "ignored": [one._asdict() for one in loaded.ignored],
@@ -162,7 +157,7 @@ def list_(as_json: bool, **options: Any) -> None:
         )
     output.fields((("mode", f"{loaded.mode} ({output.short_path(loaded.mode_source)})"), ("workspace", opened.trust)))
     output.echo()
-    output.table(("MODE", "WHAT IT MEANS"), [(mode, meaning) for mode, meaning in MODES.items()])
+    output.table(("MODE", "WHAT IT MEANS"), [(mode, meaning) for mode, meaning in MEANINGS.items()])
     if loaded.rules.all:
         output.echo()
         output.table(
@@ -179,9 +174,8 @@ def list_(as_json: bool, **options: Any) -> None:
 
 
 def _row(opened: Opened, rule: Rule) -> tuple[str, ...]:
-    examples = opened.loaded.examples.get(rule)
-    shown = "" if examples is None else "fails" if examples.failed else f"{examples.tried} hold"
-    return rule.effect, rule.text, rule.scope, shown, output.short_path(rule.source)
+    examples = examples_in_words(opened.loaded, rule)
+    return rule.effect, rule.text, rule.scope, examples, output.short_path(rule.source)
 
 
 def _rule_json(opened: Opened, rule: Rule) -> dict[str, Any]:

@@ -74,11 +74,14 @@ def show(name: str, dirs: tuple[str, ...], team: str, persona: str, as_json: boo
             ("skills", ", ".join(seen["catalog_skills"])),
             ("on demand", ", ".join(seen["found_on_demand"])),
             ("agents", ", ".join(seen["catalog_agents"])),
-            ("adds to prompt", found.system_prompt_additions),
             ("path", output.short_path(found.path)),
             ("cost", f"{seen['catalog_tokens']:,} tokens of catalog at start"),
         ]
     )
+    if found.system_prompt_additions:
+        output.echo("\n" + output.style("adds to the prompt", "bold"))
+        for line in found.system_prompt_additions.splitlines():
+            output.echo(f"  {output.clean(line)}".rstrip())
     for problem in problems:
         for line in output.diagnostic_lines(problem):
             output.echo(line)

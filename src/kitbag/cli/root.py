@@ -17,6 +17,7 @@ _COMMANDS = {
     "pack": ("kitbag.cli.pack", "Turn a task into a subagent's context, inside a budget."),
     "sessions": ("kitbag.cli.sessions", "List past conversations, to go on with."),
     "undo": ("kitbag.cli.undo", "Take back what an agent did to your files."),
+    "setup": ("kitbag.cli.setup", "Connect a model: choose it, give it a key, try it."),
     "models": ("kitbag.cli.models", "Which model would be used, and why; what is known about it."),
     "tasks": ("kitbag.cli.tasks", "Look at, stop and resume what other agents do."),
     "worker": ("kitbag.cli.worker", "Host background work; one is started by itself where it is needed."),
@@ -68,7 +69,8 @@ class _Lazy(click.Group):
         if name in _COMMANDS or name.startswith("-"):
             return super().resolve_command(ctx, args)
         if " " in name:
-            raise click.UsageError("a request stands behind -p: kitbag -p 'REQUEST'", ctx)
+            problem = "a request stands behind -p: kitbag -p 'REQUEST'"
+            raise click.UsageError(f"{problem}; `kitbag` alone opens the chat", ctx)
         from difflib import get_close_matches
 
         near = get_close_matches(name, _COMMANDS, 1)
@@ -112,6 +114,7 @@ def _run_options(function: F) -> F:
         ),
         click.option("-r", "--resume", default="", metavar="ID", help="Go on with this session."),
         click.option("--fork", is_flag=True, help="Go on in a copy of it."),
+        click.option("--plain", is_flag=True, help="The chat in plain lines, as for a screen reader."),
     )
     for option in reversed(options):
         function = option(function)
@@ -125,9 +128,15 @@ def _refuse_before_command(context: click.Context) -> None:
         raise click.UsageError(f"{problem}; write it behind the command if that knows it", context)
 
 
-def _given(context: click.Context) -> str:
-    """The first option on the command line; empty: none is."""
+_FOR_REQUESTS = frozenset(("output_format", "input_format", "waits"))
+"""What says something only about `-p`."""
+
+
+def _given(context: click.Context, only: frozenset[str] | None = None) -> str:
+    """The first option on the command line, or the first of these; empty: none is."""
     for parameter in context.command.params:
+        if only is not None and parameter.name not in only:
+            continue
         source = context.get_parameter_source(parameter.name or "")
         if source is not None and source.name == "COMMANDLINE":
             return parameter.opts[-1]
@@ -144,15 +153,20 @@ def _given(context: click.Context) -> str:
 @click.version_option(package_name="kitbag", message="kitbag %(version)s")
 @click.pass_context
 def cli(context: click.Context, **options: Any) -> None:
-    """Kitbag gives AI agents the right skills at the right moment, and proves it."""
+    """Kitbag gives AI agents the right skills at the right moment, and proves it.
+
+    Without a command it opens the chat; -p answers one request."""
     if context.invoked_subcommand is not None:
         _refuse_before_command(context)
         return
     if options["prompt"] is None:
-        if option := _given(context):
+        if option := _given(context, only=_FOR_REQUESTS):
             raise click.UsageError(f"{option} needs a request: write it behind -p", context)
-        click.echo(context.get_help())
-        return
+        from kitbag.cli.open_chat import open_chat
+
+        context.exit(open_chat(options))
+    if options["plain"]:
+        raise click.UsageError("--plain is for the chat: leave out -p, or --plain", context)
     from kitbag.cli.ask import ask
 
     context.exit(ask(options))

@@ -9,7 +9,6 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from typing import Any, Final, cast
 
 from kitbag.cli import output
@@ -32,6 +31,8 @@ from kitbag.events import (
     TurnEnded,
 )
 from kitbag.messages import message_to_json
+from kitbag.runtime.run_words import ended_in_words
+from kitbag.store.held_secrets import Held
 from kitbag.store.redaction import Redactor
 from kitbag.text.hidden import for_terminal
 
@@ -45,6 +46,7 @@ _NAMES: Final = {
     "ToolFinished": "tool_end",
     "SkillLoaded": "skill_loaded",
     "SkillUnloaded": "skill_unloaded",
+    "Switched": "switched",
     "TurnEnded": "turn_end",
     "RunEnded": "result",
 }
@@ -188,7 +190,7 @@ class TextReport(Report):
             self._remark("warning", f"refused, and so not done: {_counted(self._refused)}", _TO_ALLOW)
         self._refused = []
         if ended.status != "completed":
-            self._remark("error", _in_words(ended), ended.fix)
+            self._remark("error", ended_in_words(ended), ended.fix)
 
     def _remark(self, severity: str, text: str, fix: str) -> None:
         colour = "red" if severity == "error" else "yellow"
@@ -199,16 +201,6 @@ class TextReport(Report):
 
 def _counted(names: list[str]) -> str:
     return ", ".join(f"{name} ({count} times)" if count > 1 else name for name, count in Counter(names).items())
-
-
-def _in_words(ended: RunEnded) -> str:
-    return {
-        "empty": "the model's answer was empty",
-        "max-turns": "stopped: the session has had as many turns as its limit allows; the work is not finished",
-        "max-tokens": "stopped: the session's tokens are used up, as --max-tokens says; the work is not finished",
-        "max-cost": "stopped: the session's budget is used up, as --max-cost says; the work is not finished",
-        "cancelled": "cancelled",
-    }.get(ended.status, ended.error or "failed")
 
 
 class Document(Report):
@@ -287,34 +279,6 @@ class Stream(Report):
         if isinstance(value, list | tuple):
             return [self._hidden(item) for item in cast("list[Any]", value)]
         return value
-
-
-class Held:
-    """Pieces of a text in which a secret may be spread over two: what may be the beginning of one is held back."""
-
-    def __init__(self, hide: Callable[[str], str], secrets: tuple[str, ...]) -> None:
-        self._hide = hide
-        self._secrets = secrets
-        self._waiting = ""
-
-    def add(self, piece: str) -> str:
-        """What may be shown now."""
-        text = self._waiting + piece
-        keep = max((_overlap(text, secret) for secret in self._secrets), default=0)
-        self._waiting = text[len(text) - keep :]
-        return self._hide(text[: len(text) - keep])
-
-    def rest(self) -> str:
-        text, self._waiting = self._waiting, ""
-        return self._hide(text)
-
-
-def _overlap(text: str, secret: str) -> int:
-    """How much of the end of a text begins a secret, without being all of it."""
-    for size in range(min(len(text), len(secret) - 1), 0, -1):
-        if text.endswith(secret[:size]):
-            return size
-    return 0
 
 
 def event_json(event: Event) -> dict[str, Any]:

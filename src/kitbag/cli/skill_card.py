@@ -1,39 +1,13 @@
 """`kitbag skills show`: a card for people, or exactly what a model gets at a level."""
 
-import os
 from typing import Any
 
 from kitbag.cli import output
-from kitbag.cli.skills import skill_json
 from kitbag.errors import Diagnostic, InvalidError
 from kitbag.library.registry import Registry
-from kitbag.library.skill_files import Details, list_resources, read_details
-from kitbag.library.skills import Skill, as_text
-from kitbag.library.tool_names import parse_tools
-from kitbag.packing.catalog import budget_of, render_skills
-from kitbag.packing.delivery import deliver
-from kitbag.text.plain_head import Value
-from kitbag.text.source import SourceError, read_text
+from kitbag.library.skills import Skill
+from kitbag.packing.skill_card import card, card_fields, file_rows, level_text, skill_files
 from kitbag.text.tokens import estimate_tokens
-
-
-def level_text(registry: Registry, skill: Skill, level: int) -> str:
-    """What a model is given. Level 2 is each file beside SKILL.md, as Read would show it."""
-    if level == 0:
-        verdict = registry.judge(skill)
-        text = render_skills([(skill, verdict)], budget_of(registry.settings)).text if verdict.listed else ""
-        return next((line for line in text.split("\n") if line.startswith("- ")), "")
-    if level == 1:
-        return deliver(skill).text
-    parts: list[str] = []
-    for resource in list_resources(skill)[0]:
-        path = os.path.join(skill.directory, resource.path)
-        try:
-            text = read_text(path)[0]
-        except SourceError as error:
-            text = f"({error.problem})"
-        parts.append(f"=== {resource.path}\n{text.rstrip()}")
-    return "\n\n".join(parts)
 
 
 def show_level(registry: Registry, skill: Skill, level: int, as_json: bool) -> None:
@@ -45,7 +19,7 @@ def show_level(registry: Registry, skill: Skill, level: int, as_json: bool) -> N
     if as_json:
         found: dict[str, Any] = {"full_name": skill.full_name, "level": level, "tokens": tokens, "text": text}
         if level == 2:
-            found["files"] = _files(skill)
+            found["files"] = skill_files(skill)
         return output.as_json(found)
     if text:
         output.exact(text)
@@ -56,102 +30,16 @@ def show_level(registry: Registry, skill: Skill, level: int, as_json: bool) -> N
     return output.echo(output.style(f"(level {level}: {output.count(tokens, 'token')})", "dim"))
 
 
-def _files(skill: Skill) -> list[dict[str, Any]]:
-    files: list[dict[str, Any]] = []
-    for resource in list_resources(skill)[0]:
-        try:
-            text = read_text(os.path.join(skill.directory, resource.path))[0]
-            tokens: int | None = estimate_tokens(text)
-        except SourceError:
-            tokens = None
-        files.append({"path": resource.path, "group": resource.group, "bytes": resource.size, "tokens": tokens})
-    return files
-
-
-def card(registry: Registry, skill: Skill) -> dict[str, Any]:
-    details = read_details(skill)
-    entry = registry.manifest_entry(skill)
-    delivery = deliver(skill)
-    files = _files(skill)
-    access = parse_tools(details.metadata.get("allowed-tools", details.metadata.get("allowed_tools")))[0]
-    return {
-        **skill_json(skill, registry.judge(skill)),
-        "display_name": details.display_name,
-        "version": details.version or (entry.version if entry else ""),
-        "tags": list(details.tags),
-        "triggers": list(details.triggers) or list(entry.dispatch_triggers if entry else ()),
-        "requires": list(details.requires),
-        "subagents": list(skill.subagents),
-        "allowed_tools": access.to_json(),
-        "token_budget": entry.token_budget if entry else None,
-        "metadata": details.metadata,
-        "tokens": {
-            "level_0": estimate_tokens(level_text(registry, skill, 0)),
-            "level_1": estimate_tokens(delivery.text),
-            "level_2": sum(file["tokens"] or 0 for file in files),
-        },
-        "files": files,
-        "shadows": [loser.path for winner, loser in registry.skills.shadowed if winner is skill],
-        "problems": [output.diagnostic_json(d) for d in _problems(registry, skill, details, delivery.problems)],
-    }
-
-
-def _problems(registry: Registry, skill: Skill, details: Details, more: tuple[Diagnostic, ...]) -> list[Diagnostic]:
-    known = [diagnostic for diagnostic in registry.diagnostics() if diagnostic.file == skill.path]
-    return list(dict.fromkeys([*known, *details.problems, *more]))
-
-
 def show_card(registry: Registry, skill: Skill, as_json: bool) -> None:
     found = card(registry, skill)
     if as_json:
         return output.as_json(found)
     output.echo(output.style(output.clean(skill.full_name), "bold"))
-    plain = ("version", "license", "compatibility", "model", "context", "agent", "paths", "author")
-    output.fields(
-        [
-            ("description", found["description"]),
-            ("when to use", found["when_to_use"]),
-            ("display name", found["display_name"] if found["display_name"] != skill.name else ""),
-            *((key, _words(found["metadata"][key])) for key in plain if found["metadata"].get(key)),
-            ("tags", ", ".join(found["tags"])),
-            ("triggers", ", ".join(found["triggers"])),
-            ("requires", ", ".join(found["requires"])),
-            ("subagents", ", ".join(found["subagents"])),
-            ("allowed tools", ", ".join(found["allowed_tools"]["specifiers"])),
-            ("found in", f"{skill.root.scope} ({registry.rule_of(skill.root)})"),
-            ("path", output.short_path(skill.path)),
-            ("shadows", ", ".join(output.short_path(path) for path in found["shadows"])),
-            ("state", _axes(found)),
-            ("cost", _cost(found["tokens"])),
-        ]
-    )
+    output.fields(card_fields(registry, skill, found))
     if found["files"]:
         output.echo()
-        rows = [
-            (f["path"], f"{f['bytes']:,}", "-" if f["tokens"] is None else f"{f['tokens']:,}") for f in found["files"]
-        ]
-        output.table(("FILE", "BYTES", "TOKENS"), rows)
+        output.table(("FILE", "BYTES", "TOKENS"), file_rows(found))
     for problem in found["problems"]:
         for line in output.diagnostic_lines(Diagnostic(**problem)):
             output.echo(line)
     return None
-
-
-def _words(value: Value) -> str:
-    return ", ".join(as_text(item) for item in value) if isinstance(value, list) else as_text(value)
-
-
-def _cost(tokens: dict[str, int]) -> str:
-    start, loaded, files = tokens["level_0"], tokens["level_1"], tokens["level_2"]
-    return f"{start:,} tokens at start, {loaded:,} when loaded, {files:,} in files"
-
-
-def _axes(found: dict[str, Any]) -> str:
-    axes = (
-        ("listed", found["listed"]),
-        ("a model may load it", found["model_may_load"]),
-        ("you may invoke it", found["user_may_invoke"]),
-        ("agents may preload it", found["agents_may_preload"]),
-    )
-    words = ", ".join(text if good else f"not: {text}" for text, good in axes)
-    return f"{found['state']} ({words})" + (f" because {found['reason']}" if found["reason"] else "")

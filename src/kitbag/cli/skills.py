@@ -8,7 +8,7 @@ from kitbag.cli import output
 from kitbag.cli.options import json_option, library_options, open_registry, project_option
 from kitbag.cli.states import set_state
 from kitbag.library.skills import Skill
-from kitbag.library.visibility import Verdict
+from kitbag.library.visibility import Verdict, skill_json
 from kitbag.settings import STATES
 
 if TYPE_CHECKING:
@@ -18,29 +18,6 @@ if TYPE_CHECKING:
 @click.group()
 def command() -> None:
     """List, inspect, check and switch skills."""
-
-
-def skill_json(skill: Skill, verdict: Verdict) -> dict[str, Any]:
-    return {
-        "name": skill.name,
-        "full_name": skill.full_name,
-        "kind": skill.kind,
-        "description": skill.description,
-        "when_to_use": skill.when_to_use,
-        "argument_hint": skill.argument_hint,
-        "scope": skill.root.scope,
-        "dialect": skill.root.dialect,
-        "path": skill.path,
-        "plugin": skill.root.plugin,
-        "team": skill.team,
-        "group": skill.group,
-        "state": verdict.state,
-        "listed": verdict.listed,
-        "model_may_load": verdict.model,
-        "user_may_invoke": verdict.user,
-        "agents_may_preload": verdict.preload,
-        "reason": verdict.reason,
-    }
 
 
 @command.command("list")

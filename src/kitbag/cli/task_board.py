@@ -13,6 +13,7 @@ from typing import Any, Final
 from kitbag.cli import output
 from kitbag.library.scopes import find_places
 from kitbag.runtime.task_reports import report_of
+from kitbag.runtime.task_views import what_it_does
 from kitbag.runtime.worker_process import look_after
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import Task
@@ -22,7 +23,6 @@ _SECONDS: Final = 1.0
 _WIDE: Final = 110
 """Columns below which ids and figures are shortened: what a task does says more."""
 _SHORT_ID: Final = 8
-_LONGEST_COMMAND: Final = 200
 _STYLES: Final = {"completed": "green", "failed": "red", "interrupted": "red", "waiting-approval": "yellow"}
 
 
@@ -87,14 +87,6 @@ def _figures(report: Report, is_short: bool) -> str:
     else:
         figures = f"{report.turns:,} turns {report.tokens:>9,} tokens"
     return f"{figures:>13}" if is_short else f"{figures:>26}"
-
-
-def what_it_does(board: Board, task: Task, report: Report) -> str:
-    """What it was begun for, so that one is known from another, and what it does now or why it failed."""
-    about = task.description
-    if not about and task.kind == "command":
-        about = board.wish(task.id).command[:_LONGEST_COMMAND]
-    return " · ".join(part for part in (about, report.error or report.activity) if part)
 
 
 def _tell(board: Board, tasks: list[Task], said: dict[str, str], as_json: bool) -> None:

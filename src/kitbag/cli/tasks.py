@@ -5,19 +5,18 @@ import contextlib
 import os
 import sys
 from collections.abc import Generator
-from typing import Any
 
 import click
 
 from kitbag.cli import interruption, output
 from kitbag.cli.options import json_option
-from kitbag.errors import InvalidError, NotFoundError
+from kitbag.errors import NotFoundError
 from kitbag.library.scopes import find_places
 from kitbag.runtime.journals import open_journal
-from kitbag.runtime.task_views import Costs, costs_of, live_tasks
+from kitbag.runtime.task_views import Costs, costs_of, fields_of, live_tasks, what_it_does
 from kitbag.store.journal import journal_path
 from kitbag.tasks.board import Board
-from kitbag.tasks.model import Task
+from kitbag.text.in_words import money
 
 
 @contextlib.contextmanager
@@ -49,8 +48,6 @@ def command() -> None:
 @json_option
 def list_(everything: bool, running: bool, as_json: bool) -> None:
     """All of them, the newest first, for ever."""
-    from kitbag.cli.task_board import what_it_does
-
     here = find_places().cwd
     with contextlib.suppress(NotFoundError), open_board() as board:
         interruption.run(_look_after(board))
@@ -70,7 +67,7 @@ def list_(everything: bool, running: bool, as_json: bool) -> None:
                     task.status,
                     "" if view.is_command else str(view.turns),
                     "" if view.is_command else f"{view.tokens:,}",
-                    "" if view.is_command else _money(view.cost),
+                    "" if view.is_command else money(view.cost),
                     (task.started or task.created)[:16].replace("T", " "),
                     what_it_does(board, task, view),
                 )
@@ -83,10 +80,6 @@ def list_(everything: bool, running: bool, as_json: bool) -> None:
         return output.as_json([])
     output.footer("task", 0, 0, 0)
     return None
-
-
-def _money(cost: float | None) -> str:
-    return "?" if cost is None else f"${cost:.4f}"
 
 
 @command.command()
@@ -111,28 +104,7 @@ def show(task_id: str, as_json: bool) -> None:
                     "costs": costs.to_json(),
                 }
             )
-        output.fields(
-            [
-                ("task", task.id),
-                ("agent", view.name),
-                ("status", task.status),
-                ("about", task.description),
-                ("error", view.error),
-                ("now", view.activity),
-                ("exit code", "" if view.code is None else str(view.code)),
-                ("turns", "" if view.is_command else str(view.turns)),
-                ("tokens", "" if view.is_command else f"{view.tokens:,}"),
-                ("cost", "" if view.is_command else _money(view.cost)),
-                ("began", task.started or task.created),
-                ("ended", task.ended),
-                ("directory", wish.starts_in or task.directory),
-                ("branch", view.branch),
-                ("session", "" if view.is_command else task.session),
-                ("of", task.parent or task.root),
-                ("begun", f"{task.run} times" if task.run > 1 else ""),
-                *(("warning", warning) for warning in task.warnings),
-            ]
-        )
+        output.fields(fields_of(board, task, view))
         output.echo(f"\n{output.style('Command' if view.is_command else 'Asked', 'bold')}")
         output.block(wish.command or wish.prompt)
         if wish.request:
@@ -151,8 +123,8 @@ def show(task_id: str, as_json: bool) -> None:
 
 
 def _show_costs(costs: Costs, indent: str = "") -> None:
-    mark = f"{costs.tokens:,} tokens, {_money(costs.cost)}"
-    whole = f"  (in all {costs.all_tokens:,}, {_money(costs.all_cost)})" if costs.children else ""
+    mark = f"{costs.tokens:,} tokens, {money(costs.cost)}"
+    whole = f"  (in all {costs.all_tokens:,}, {money(costs.all_cost)})" if costs.children else ""
     output.echo(f"{indent}{output.clean(costs.name)} {costs.id}: {mark}{whole}")
     for child in costs.children:
         _show_costs(child, f"{indent}  ")
@@ -195,34 +167,25 @@ def output_(task_id: str, seconds: float, follow: bool, offset: int, as_json: bo
 @json_option
 def stop(task_ids: tuple[str, ...], as_json: bool) -> None:
     """Stop tasks, what they began and their processes; what they put out stays."""
-    from kitbag.runtime.stopping import stop_task
+    from kitbag.runtime.stopping import stop_task, told_stopped
 
-    rows: list[dict[str, Any]] = []
     with open_board() as board:
-        for task_id in task_ids:
-            task = board.find(task_id)
-            if task.is_finished:
-                rows.append({"id": task.id, "status": task.status, "was_finished": True, "others": 0, "processes": 0})
-                continue
-            stopped = interruption.run(stop_task(board, task, "person"))
-            rows.append(
-                {
-                    "id": task.id,
-                    "status": stopped.report.status,
-                    "was_finished": False,
-                    "others": stopped.others,
-                    "processes": stopped.processes,
-                }
-            )
-    if as_json:
-        return output.as_json(rows)
-    for row in rows:
-        if row["was_finished"]:
-            output.echo(f"{row['id']} had ended already: {row['status']}")
-        else:
-            others = f", with {output.count(int(row['others']), 'task')} that it had begun" if row["others"] else ""
-            output.echo(f"{row['id']} is stopped: {row['status']}{others}; processes left: {row['processes']}")
-    return None
+        tasks = [board.find(task_id) for task_id in task_ids]  # all of them, before one is stopped
+        done = [interruption.run(stop_task(board, task, "person")) for task in tasks]
+    if not as_json:
+        return output.echo("\n".join(output.clean(told_stopped(one)) for one in done))
+    return output.as_json(
+        [
+            {
+                "id": one.report.id,
+                "status": one.report.status,
+                "was_finished": one.was_finished,
+                "others": one.others,
+                "processes": one.processes,
+            }
+            for one in done
+        ]
+    )
 
 
 @command.command()
@@ -231,31 +194,11 @@ def stop(task_ids: tuple[str, ...], as_json: bool) -> None:
 @json_option
 def resume(task_id: str, prompt: str, as_json: bool) -> None:
     """Let a task go on in the background, from where it was; PROMPT tells it what to do now."""
-    from kitbag.agent.session import resume as resume_session
-    from kitbag.runtime.agent_rights import MARK
-    from kitbag.runtime.worker_process import ensure_worker
-
-    async def queue(board: Board, task: Task) -> bool:
-        wish = board.wish(task.id)
-        before = resume_session(board.journal, task.session).totals.turns
-        more = prompt or "Go on with your task. What ran when you were interrupted may have taken effect: look first."
-        # The person lets it go on, also where its agent is another one by now.
-        options = {name: value for name, value in wish.options.items() if name != MARK}
-        return await board.queue_again(task, wish._replace(request=more, turns_before=before, options=options))
+    from kitbag.runtime.resuming import resume_task
 
     with open_board() as board:
         task = board.find(task_id)
-        if task.kind != "agent":
-            raise InvalidError(f"task {task.id} is a command, which can't be resumed", "run it again")
-        if not task.is_finished:
-            raise InvalidError(f"task {task.id} is {task.status}", "wait for its end, or stop it")
-        if not task.background:
-            raise InvalidError(
-                f"task {task.id} ran in front", f"kitbag agents run {task.agent} PROMPT --resume {task.id}"
-            )
-        if not interruption.run(queue(board, task)):
-            raise InvalidError(f"task {task.id} was resumed by somebody else", "look at it: kitbag tasks show")
-        hosting = ensure_worker(find_places().kitbag_home)
+        hosting = interruption.run(resume_task(board, task, prompt, find_places().kitbag_home))
     if as_json:
         return output.as_json({"id": task.id, "status": "queued"})
     output.echo(f"{task.id} goes on in the background; watch it: kitbag tasks watch")

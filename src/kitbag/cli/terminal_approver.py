@@ -7,9 +7,9 @@ accident. Leaving the question is no.
 from typing import Final
 
 from kitbag.cli.terminal_dialog import TERMINAL, Dialog, LeftError, at_terminal, is_there
-from kitbag.errors import UsageError
 from kitbag.permissions.approvals import Answer, Question
-from kitbag.permissions.question_view import MOST, shown
+from kitbag.permissions.question_view import shown
+from kitbag.permissions.question_words import RULE_EXAMPLE, RULE_PROMPT, choices, is_cut, rule_problem
 from kitbag.text.hidden import for_terminal
 
 _LEFT: Final = Answer("deny", reason="the question was left without an answer")
@@ -61,26 +61,16 @@ class _Asking:
 
     def _rule(self, suggestion: str) -> Answer | None:
         """None: back to the question."""
-        from kitbag.permissions.rules import parse_rule
-
-        like = "" if suggestion else ", such as `Bash(make test:*)`; Enter alone goes back"
-        text = self._dialog.line(f"rule to add to your settings{like}: ", suggestion).strip()
+        like = "" if suggestion else f", such as `{RULE_EXAMPLE}`; Enter alone goes back"
+        text = self._dialog.line(f"{RULE_PROMPT}{like}: ", suggestion).strip()
         if not text:
             return None
-        try:
-            parse_rule(text, "allow", "", "user", "/")
-        except UsageError as error:
-            self._dialog.show([f"{for_terminal(error.problem)}; {for_terminal(error.fix)}"])
+        if problem := rule_problem(text):
+            self._dialog.show([for_terminal(problem)])
             return self._rule(text)
         return Answer("allow", "rule", text)
 
 
 def _menu(question: Question) -> list[str]:
-    rule = for_terminal(question.suggestion)
-    exactly = f"what `{rule}` matches" if rule else "exactly this"
-    lines = ["", "  y  allow it once", f"  s  allow {exactly} until this session ends"]
-    lines.append("  r  allow it, and write a rule" + (f" such as `{rule}`" if rule else ""))
-    lines.append("  n  no")
-    if len(shown(question, most=None)) != len(shown(question, most=MOST)):
-        lines.append("  e  show all of it")
-    return lines
+    lines = ["", *(f"  {key}  {for_terminal(words)}" for key, words in choices(question))]
+    return [*lines, "  e  show all of it"] if is_cut(question) else lines

@@ -9,8 +9,9 @@ from typing import Final
 
 from kitbag.cli.terminal_dialog import TERMINAL, Dialog, LeftError, at_terminal, is_there
 from kitbag.permissions.question_view import GUTTER
-from kitbag.text.hidden import for_terminal
+from kitbag.text.hidden import for_terminal, one_line
 from kitbag.tools.base import PersonQuestion
+from kitbag.tools.person_words import chosen, heading
 
 _NUMBERS: Final = re.compile(r"[\d\s,;]+")
 
@@ -36,8 +37,7 @@ class TerminalAsker:
 
 def _ask(dialog: Dialog, questions: tuple[PersonQuestion, ...], answers: list[str]) -> None:
     for number, question in enumerate(questions, 1):
-        count = f" ({number} of {len(questions)})" if len(questions) > 1 else ""
-        dialog.show(_shown(question, count))
+        dialog.show(_shown(question, heading(question, number, len(questions))))
         with dialog.listening():
             answer = None
             while answer is None:
@@ -45,11 +45,10 @@ def _ask(dialog: Dialog, questions: tuple[PersonQuestion, ...], answers: list[st
         answers.append(answer)
 
 
-def _shown(question: PersonQuestion, count: str) -> list[str]:
-    about = f", about {_one_line(question.header)}" if question.header else ""
-    lines = ["", f"The model asks{about}{count}:", *_behind_bar(question.text)]
+def _shown(question: PersonQuestion, head: str) -> list[str]:
+    lines = ["", for_terminal(head), *_behind_bar(question.text)]
     for number, (label, meaning) in enumerate(question.options, 1):
-        lines += _behind_bar(f"{number}  {_one_line(label)}{f': {meaning}' if meaning.strip() else ''}")
+        lines += _behind_bar(f"{number}  {one_line(label)}{f': {meaning}' if meaning.strip() else ''}")
     if not question.options:
         return [*lines, "Type your answer, then Enter. Enter alone: no answer."]
     numbers = "Type numbers such as 1,2" if question.several else "Type a number"
@@ -60,22 +59,17 @@ def _behind_bar(text: str) -> list[str]:
     return [GUTTER + for_terminal(line).replace("\t", " ") for line in text.strip().splitlines() or [""]]
 
 
-def _one_line(text: str) -> str:
-    return for_terminal(" ".join(text.split()))
-
-
 def _read(dialog: Dialog, question: PersonQuestion) -> str | None:
     """None: what was typed is no answer, and was said to be none."""
     typed = dialog.line("> ").strip()
     if not typed or not question.options or not _NUMBERS.fullmatch(typed):
         return typed
-    labels = [label for label, _ in question.options]
-    chosen = list(dict.fromkeys(int(number) for number in re.findall(r"\d{1,9}", typed)))
-    wrong = next((number for number in chosen if not 1 <= number <= len(labels)), None)
-    if wrong is not None or not chosen:
-        dialog.show([f"there are options 1 to {len(labels)}; for a number of your own, add a word to it"])
+    numbers = list(dict.fromkeys(int(number) for number in re.findall(r"\d{1,9}", typed)))
+    wrong = next((number for number in numbers if not 1 <= number <= len(question.options)), None)
+    if wrong is not None or not numbers:
+        dialog.show([f"there are options 1 to {len(question.options)}; for a number of your own, add a word to it"])
         return None
-    if len(chosen) > 1 and not question.several:
+    if len(numbers) > 1 and not question.several:
         dialog.show(["choose one of them, or answer in words of your own"])
         return None
-    return ", ".join(" ".join(labels[number - 1].split()) for number in chosen)
+    return chosen(question, numbers)

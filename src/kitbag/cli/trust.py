@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
@@ -11,29 +11,8 @@ from kitbag.cli import output
 from kitbag.cli.options import json_option
 from kitbag.errors import NotFoundError, UsageError
 from kitbag.library.scopes import Places, find_places
+from kitbag.permissions import trust_words as words
 from kitbag.permissions.trust import Change, Trust, forget, trust_workspace, trusted_workspaces, workspace_trust
-from kitbag.permissions.workspace_acts import ACT_KINDS, Act
-from kitbag.permissions.workspace_items import Item
-from kitbag.text.hidden import for_terminal
-
-_HEADINGS = {
-    "command": "Commands that its texts run",
-    "server": "Servers",
-    "hook": "Hooks, and what else other tools run",
-    "script": "Scripts",
-    "mode": "Permission modes",
-    "tools": "Tools that its skills and agents ask for",
-    "setting": "Settings",
-    "environment": "Environment variables that its texts read",
-}
-_STATES = {
-    "nothing": "brings nothing, so it needs no trust",
-    "trusted": "is trusted",
-    "untrusted": "is not trusted",
-    "changed": "was trusted, and has changed since",
-}
-_PLURALS = {"memory": "memory files", "settings": "settings", "configuration": "files of other tools' settings"}
-_SHORT_HASH = 12
 
 
 class _TrustGroup(click.Group):
@@ -155,78 +134,50 @@ def remove(path: str | None, everything: bool, as_json: bool) -> None:
 def print_trust(trust: Trust) -> None:
     """Everything that can act, whole and escaped, grouped by what it is."""
     colour = {"untrusted": "yellow", "changed": "red"}.get(trust.state, "green")
-    output.echo(f"{output.style(output.clean(trust.root), 'bold')} {output.style(_STATES[trust.state], colour)}")
+    output.echo(f"{output.style(output.clean(trust.root), 'bold')} {output.style(words.STATES[trust.state], colour)}")
     if trust.items:
-        output.echo(f"It brings {_contents(trust.items)}.")
+        output.echo(f"It brings {words.contents(trust.items)}.")
     if trust.state == "changed":
         _print_changes(trust.changes)
-    for kind in ACT_KINDS:
-        found = [(item, act) for item in trust.items for act in item.acts if act.kind == kind]
-        if found:
-            _heading(_HEADINGS[kind], len(found))
-            _print_acts(found)
+    for group in words.groups(trust):
+        _heading(group.heading, len(group.entries))
+        _print_entries(group.entries)
     if trust.items and not any(item.acts for item in trust.items):
-        output.echo("Nothing in it runs or allows anything: it is text for a model.")
+        output.echo(words.ONLY_TEXT)
     unreadable = [item for item in trust.items if item.problem]
     if unreadable:
-        _heading("Could not be read", len(unreadable))
+        _heading(words.UNREADABLE, len(unreadable))
         for item in unreadable:
             output.echo(f"  {output.clean(item.path)}: {output.clean(item.problem)}")
     if not trust.whole:
-        output.echo(output.style("\nNot all of it could be looked at, so it can't be trusted:", "red"))
+        output.echo(output.style(f"\n{words.NOT_WHOLE}", "red"))
     for problem in trust.problems:
         output.echo(f"  {output.clean(problem)}")
-
-
-def _contents(items: Iterable[Item]) -> str:
-    counts: dict[str, int] = {}
-    for item in items:
-        counts[item.kind] = counts.get(item.kind, 0) + 1
-    return ", ".join(
-        f"{number:,} {_PLURALS[kind]}" if kind in _PLURALS and number > 1 else _one(kind, number)
-        for kind, number in counts.items()
-    )
-
-
-def _one(kind: str, number: int) -> str:
-    noun = {"memory": "memory file", "settings": "settings file", "configuration": "file of another tool's settings"}
-    return output.count(number, noun.get(kind, kind))
 
 
 def _heading(text: str, number: int) -> None:
     output.echo(f"\n{output.style(text, 'bold')} {output.style(f'({number:,})', 'dim')}")
 
 
-def _print_acts(found: Iterable[tuple[Item, Act]]) -> None:
+def _print_entries(entries: Iterable[words.Entry]) -> None:
     said = ""
-    for item, act in found:
-        place = output.clean(f"{item.path}:{act.line}" if act.line else item.path)
-        head = f"  {output.style(place, 'cyan')}{output.style(f'  ({act.note})' if act.note else '', 'dim')}"
+    for entry in entries:
+        place = output.clean(entry.place)
+        head = f"  {output.style(place, 'cyan')}{output.style(f'  ({entry.note})' if entry.note else '', 'dim')}"
         if head != said:
             output.echo(head)
             said = head
-        for line in _lines(_with_hash(act.text, act.digest)):
+        for line in words.lines_of(entry.text):
             output.echo(f"    {line}")
 
 
-def _with_hash(text: str, digest: str) -> str:
-    return f"{text}  sha256 {digest[:_SHORT_HASH]}" if digest else text
-
-
-def _lines(text: str) -> list[str]:
-    """Nothing hides: no control or hidden character, no tab, no line that is cut."""
-    return [for_terminal(line).replace("\t", "\\t") for line in text.split("\n")]
-
-
-def _print_changes(changes: Iterable[Change]) -> None:
-    changes = list(changes)
-    _heading("Changed since you trusted it", len(changes))
+def _print_changes(changes: Sequence[Change]) -> None:
+    _heading(words.CHANGED, len(changes))
     for change in changes:
-        place = output.clean(f"{change.path}:{change.line}" if change.line else change.path)
-        what = {"+": "new", "~": "changed", "-": "gone"}[change.mark]
-        output.echo(f"  {output.style(place, 'cyan')} {change.kind}, {what}")
+        place, what = words.change_in_words(change)
+        output.echo(f"  {output.style(output.clean(place), 'cyan')} {what}")
         for sign, text, colour in (("-", change.old, "red"), ("+", change.new, "green")):
-            for line in _lines(text) if text else ():
+            for line in words.lines_of(text) if text else ():
                 output.echo(output.style(f"    {sign} {line}", colour))
 
 

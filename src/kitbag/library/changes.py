@@ -1,6 +1,15 @@
 """What was added, edited or removed between two looks at the disk. Used by the registry's refresh."""
 
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from kitbag.library.names import key_of
+from kitbag.settings import Settings
+
+if TYPE_CHECKING:
+    from kitbag.library.agents import Agent
+    from kitbag.library.personas import Persona
+    from kitbag.library.skills import Skill
 
 Snapshot: TypeAlias = dict[tuple[str, str], tuple[str, object]]
 """(kind, full name) to (path, what changes when the file does)."""
@@ -17,6 +26,31 @@ class Change(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.sign} {self.kind} {self.name}"
+
+
+def snapshot(
+    skills: "Iterable[Skill]", agents: "Iterable[Agent]", personas: "Iterable[Persona]", settings: Settings
+) -> Snapshot:
+    """What each name stands for now; two that are equal are the same file unchanged. What the person has closed to
+    models is not there for them."""
+    closed = _closed_to_models(settings, "skills")
+    seen: Snapshot = {
+        (skill.kind, skill.full_name): (skill.path, skill.stamp)
+        for skill in skills
+        if not closed or key_of(skill.full_name) not in closed
+    }
+    closed = _closed_to_models(settings, "agents")
+    for agent in agents:
+        if not closed or key_of(agent.full_name) not in closed:
+            seen[("agent", agent.full_name)] = (agent.path, agent.head_stamp)
+    for persona in personas:
+        seen[("persona", persona.full_name)] = (persona.path, persona)
+    return seen
+
+
+def _closed_to_models(settings: Settings, group: str) -> frozenset[str]:
+    states = settings.states(group)
+    return frozenset(key_of(name) for name, state in states.items() if state.value in ("off", "user-only"))
 
 
 def changes_between(before: Snapshot, after: Snapshot) -> list[Change]:

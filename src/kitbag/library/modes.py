@@ -11,6 +11,14 @@ from kitbag.text.source import Problem
 Mode = Literal["plan", "locked", "default", "acceptEdits", "autonomous"]
 
 STRICTEST_FIRST: Final[tuple[Mode, ...]] = ("plan", "locked", "default", "acceptEdits", "autonomous")
+MEANINGS: Final[dict[Mode, str]] = {
+    "plan": "reads inside the workspace; commands run where they can change and reach nothing; the rest is denied",
+    "locked": "what no rule allows is denied, without asking",
+    "default": "reads inside the workspace and commands that only read need no answer; the rest is asked",
+    "acceptEdits": "as default, and files inside the workspace are changed without asking",
+    "autonomous": "nothing is asked: commands run inside the sandbox, files inside the workspace are changed",
+}
+"""For a person; what a model is told of its mode is packing's."""
 
 _SPELLINGS: Final[dict[str, Mode]] = {
     "plan": "plan",

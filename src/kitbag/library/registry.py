@@ -6,11 +6,11 @@ what changed on disk. One registry a session; nothing is global. Used by packing
 
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from kitbag.errors import Diagnostic, KitbagError, NotFoundError, worst_first
 from kitbag.library import index
-from kitbag.library.changes import Change, Snapshot, changes_between
+from kitbag.library.changes import Change, Snapshot, changes_between, snapshot
 from kitbag.library.discover import Side
 from kitbag.library.left_out import check_left_out, is_of_project
 from kitbag.library.names import Item, Namespace
@@ -26,6 +26,8 @@ if TYPE_CHECKING:  # what is not needed to list skills is imported where it is u
 
 
 T = TypeVar("T", bound=Item)
+NOBODY: Final = "none"
+"""In place of a persona's name: none, whatever the settings say. No persona can be called so."""
 
 
 class _Loaded(Generic[T]):
@@ -67,6 +69,8 @@ class Registry:
         self._manifest: dict[str, ManifestEntry] = {}
         self._sides: list[tuple[Root, Side]] = []
         self._named_by_skills: frozenset[str] | None = None
+        self._untold: Snapshot | None = None
+        """What there was when changes were last told, if somebody has looked again since."""
 
     # -- what there is ---------------------------------------------------------------------------
 
@@ -223,8 +227,11 @@ class Registry:
     def _choose(self) -> "tuple[str, Persona | None]":
         """Raises NotFoundError for a team or persona that was asked for and does not exist."""
         if self._chosen is None:
-            if any(self._wanted):
-                self._chosen = self._find_choice(*self._wanted)
+            team, persona = self._wanted
+            if persona.strip().casefold() == NOBODY:
+                self._chosen = self._find_choice(team, "") if team else ("", None)
+            elif team or persona:
+                self._chosen = self._find_choice(team, persona)
             else:
                 self._chosen = self._default_choice()
         return self._chosen
@@ -361,11 +368,25 @@ class Registry:
     # -- live change -----------------------------------------------------------------------------
 
     def refresh(self) -> list[Change]:
-        """Looks at the disk again: at a turn's boundary. What was never asked for is not looked at."""
-        self.settings = load_settings(self._used.kitbag_home, self._used.project_dirs)
+        """Looks at the disk again: at a turn's boundary. What was never asked for is not looked at. Gives all that has
+        changed since the last time, for whoever has to be told."""
+        self.look_again()
+        before, self._untold = self._untold, None
+        return changes_between(before, self.snapshot()) if before is not None else []
+
+    @property
+    def has_untold(self) -> bool:
+        """Whether somebody has looked again since changes were last told."""
+        return self._untold is not None
+
+    def look_again(self) -> None:
+        """The same at any other time: what has changed is kept for the next `refresh` to tell."""
         if self._skills is None:
-            return []
-        before = self._snapshot()
+            self.settings = load_settings(self._used.kitbag_home, self._used.project_dirs)
+            return
+        if self._untold is None:
+            self._untold = self.snapshot()
+        self.settings = load_settings(self._used.kitbag_home, self._used.project_dirs)
         had_agents, had_personas = self._agents is not None, self._personas is not None
         self._skills = self._agents = self._personas = self._named_by_skills = None
         self._load_skills()
@@ -379,18 +400,11 @@ class Registry:
                 self._choose()
             except NotFoundError:
                 self._chosen = chosen  # the persona in use is gone: the session keeps what it chose
-        return changes_between(before, self._snapshot())
 
-    def _snapshot(self) -> Snapshot:
-        """What each name stands for now; two that are equal are the same file unchanged."""
-        seen: Snapshot = {}
-        if self._skills is not None:
-            for skill in self._skills.names:
-                seen[(skill.kind, skill.full_name)] = (skill.path, skill.stamp)
-        if self._agents is not None:
-            for agent in self._agents.names:
-                seen[("agent", agent.full_name)] = (agent.path, agent.head_stamp)
-        if self._personas is not None:
-            for persona in self._personas.names:
-                seen[("persona", persona.full_name)] = (persona.path, persona)
-        return seen
+    def snapshot(self) -> Snapshot:
+        return snapshot(
+            self._skills.names if self._skills is not None else (),
+            self._agents.names if self._agents is not None else (),
+            self._personas.names if self._personas is not None else (),
+            self.settings,
+        )

@@ -178,3 +178,26 @@ def _agent_in_team(agent: "Agent", view: View, named_by_skills: frozenset[str]) 
     if persona.subagents is None or named(agent, persona.subagents):
         return True
     return agent.name.casefold() in named_by_skills or agent.full_name.casefold() in named_by_skills
+
+
+def skill_json(skill: Skill, verdict: Verdict) -> dict[str, object]:
+    return {
+        "name": skill.name,
+        "full_name": skill.full_name,
+        "kind": skill.kind,
+        "description": skill.description,
+        "when_to_use": skill.when_to_use,
+        "argument_hint": skill.argument_hint,
+        "scope": skill.root.scope,
+        "dialect": skill.root.dialect,
+        "path": skill.path,
+        "plugin": skill.root.plugin,
+        "team": skill.team,
+        "group": skill.group,
+        "state": verdict.state,
+        "listed": verdict.listed,
+        "model_may_load": verdict.model,
+        "user_may_invoke": verdict.user,
+        "agents_may_preload": verdict.preload,
+        "reason": verdict.reason,
+    }

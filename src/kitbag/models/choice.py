@@ -41,6 +41,8 @@ class Sources(NamedTuple):
     models: Mapping[str, Mapping[str, Any]] = {}
     probe: bool = True
     """Whether to look for model servers on this machine."""
+    kept: Mapping[str, str] = {}
+    """Keys that the person typed once, by variable (store/kept_keys); those of known providers are in `environment`."""
 
 
 class Chosen(NamedTuple):
@@ -112,7 +114,7 @@ def _alias(name: str, sources: Sources, why: str, parent: Chosen | None) -> Chos
     if model:
         return resolve(f"{base.provider}/{model}", sources, f"{why}: {name}")
     if parent is None and base.provider in BUILT_IN:
-        fix = "set ANTHROPIC_API_KEY or OPENAI_API_KEY in your environment, or use --model offline"
+        fix = "`kitbag setup` connects one; or set ANTHROPIC_API_KEY or OPENAI_API_KEY, or use --model offline"
         raise InvalidError(f"there is no key for any provider that could be meant by {name!r}", fix)
     return base._replace(why=f"{why}: {name}, which {base.provider} does not have")
 
@@ -134,7 +136,8 @@ def _found(sources: Sources) -> Chosen:
     for provider in ("anthropic", "openai"):
         variable = key_variable(provider, sources)
         if sources.environment.get(variable, "").strip():
-            return resolve(f"{provider}/{aliases(provider)['default']}", sources, f"{variable} is set")
+            why = f"{variable} is {'kept by setup' if is_kept(variable, sources) else 'set'}"
+            return resolve(f"{provider}/{aliases(provider)['default']}", sources, why)
     for provider in PORTS if sources.probe else ():
         address = endpoint(provider, sources).address
         model = first_model(address)
@@ -173,6 +176,11 @@ def key_variable(provider: str, sources: Sources) -> str:
     """The key of one provider is never sent to another: whoever has none of these names says which it is."""
     own = sources.providers.get(provider, ProviderSettings())
     return own.key_env or _KEYS.get(provider, "")
+
+
+def is_kept(variable: str, sources: Sources) -> bool:
+    """Whether its key is the one that setup keeps."""
+    return variable in sources.kept and sources.environment.get(variable) == sources.kept[variable]
 
 
 def endpoint(provider: str, sources: Sources) -> Endpoint:
@@ -228,7 +236,8 @@ def _key(provider: str, place: Endpoint, environment: Mapping[str, str]) -> str:
     key = environment.get(variable, "").strip() if variable else ""
     if not key and place.needs_key:
         raise InvalidError(
-            f"there is no key for {provider}", f"set {variable} in your environment, or use --model offline"
+            f"there is no key for {provider}",
+            f"`kitbag setup` asks for it; or set {variable} in your environment, or use --model offline",
         )
     if not key.isprintable() or not key.isascii():
         raise InvalidError(f"the key in {variable} holds characters that no key has", f"set {variable} again")

@@ -1,6 +1,6 @@
 """Model servers on this machine that need no key: where they listen, and which model they offer.
 
-Used by choice. Only loopback is ever asked, and only for a moment.
+Used by choice and by setup. Only loopback is ever asked, and only for a moment.
 """
 
 import re
@@ -10,6 +10,11 @@ from typing import Any, Final
 PORTS: Final = {"ollama": 11434, "llamacpp": 8080, "vllm": 8000, "lmstudio": 1234}
 _PROBE_SECONDS = 0.25
 _NAME = re.compile(r"[\w./:@+-]{1,200}", re.ASCII)
+_MUTE = re.compile(
+    r"embed|whisper|dall-e|moderation|transcribe|realtime|rerank|gpt-image|gpt-audio"
+    r"|(?:^|[-_/])(?:tts|sora|babbage|davinci)(?:[-_:]|$)",
+    re.IGNORECASE,
+)
 _HERE = frozenset(("127.0.0.1", "localhost", "::1"))
 
 
@@ -48,20 +53,34 @@ def _host_and_port(host: str) -> tuple[str, str]:
 
 def first_model(address: str) -> str:
     """The first model that a server on this machine offers and that can talk; empty where nobody answers at once."""
-    import json
+    return next(iter(local_models(address)), "")
+
+
+def local_models(address: str) -> list[str]:
+    """All of them."""
     from http.client import HTTPConnection, HTTPException
     from urllib.parse import urlsplit
 
     parts = urlsplit(address)
     if parts.hostname not in _HERE or parts.scheme != "http":
-        return ""
+        return []
     connection = HTTPConnection(parts.hostname, parts.port, timeout=_PROBE_SECONDS)
     try:
         connection.request("GET", "/v1/models")
-        body: Any = json.loads(connection.getresponse().read(1 << 20))
-        names = [str(model["id"]) for model in body["data"]]
-    except (OSError, HTTPException, ValueError, KeyError, TypeError, RecursionError):
-        return ""
+        return models_in(connection.getresponse().read(1 << 20))
+    except (OSError, HTTPException):
+        return []
     finally:
         connection.close()
-    return next((name for name in names if _NAME.fullmatch(name) and "embed" not in name.lower()), "")
+
+
+def models_in(body: bytes) -> list[str]:
+    """The names in a list as OpenAI and Anthropic give it, less those that can't talk; empty for anything else."""
+    import json
+
+    try:
+        content: Any = json.loads(body)
+        names = [str(model["id"]) for model in content["data"]]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return []
+    return [name for name in names if _NAME.fullmatch(name) and not _MUTE.search(name)]

@@ -74,6 +74,12 @@ def refusals(steps: Sequence[Step]) -> str:
 
 
 def _what_would_allow(step: Step) -> str:
+    if step.call.name == "Task":
+        rule = f"Task({step.call.arguments.get('subagent_type', '')})"
+        return (
+            f"To allow it, add {code(rule)} to permissions.allow in your own settings (`kitbag config where`). With"
+            " `--permission-mode plan` agents start without a question, and only read."
+        )
     if step.call.name != "Bash":
         return "`--permission-mode acceptEdits` allows changes to the files of the workspace."
     command = str(step.call.arguments.get("command", ""))

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from kitbag.library.agent_routing import are_kin, words_about
 from kitbag.library.router import words_of
 from kitbag.messages import Text, ToolCall
 from kitbag.models.offline_talk import CATALOGS, Step, Talk, places_of, spoken
@@ -50,12 +51,20 @@ def wanted_words(text: str) -> set[str]:
     return words_of(text) - _EMPTY_WORDS
 
 
-def skill_call(talk: Talk) -> list[ToolCall]:
-    """Loads the skill that fits the request; nothing when none does, or the person has named one."""
+def fitting_skill(talk: Talk) -> Found | None:
+    """The skill for the request; None when there is none, or the person has named one."""
     if "Skill" not in talk.tools or f"<{_BLOCK}" in talk.said:
+        return None
+    return best_skill(talk.request, talk.said, words_about(talk.words) - _EMPTY_WORDS)
+
+
+def skill_call(talk: Talk, found: Found | None = None) -> list[ToolCall]:
+    """Loads it, and says why."""
+    found = found or fitting_skill(talk)
+    if found is None:
         return []
-    found = best_skill(talk.request, talk.said, wanted_words(talk.words))
-    return [talk.call("Skill", skill=found.name)] if found is not None else []
+    reason = f"the request has: {', '.join(found.words)}" if found.words else "the request names it"
+    return [talk.call("Skill", skill=found.name, reason=reason)]
 
 
 def best_skill(request: Request, said: str, wanted: set[str]) -> Found | None:
@@ -66,13 +75,19 @@ def best_skill(request: Request, said: str, wanted: set[str]) -> Found | None:
         for start, end in (place for tag in CATALOGS for place in places_of(text, tag)):
             for entry in _ENTRY.finditer(text[start:end]):
                 found = _score(html.unescape(entry[1]), html.unescape(entry[2] or ""), said, wanted)
-                if found.score >= 2.0 and (best is None or found.score > best.score):
+                if found.score >= 2.0 and (best is None or _is_better(found, best)):
                     best = found
     return best
 
 
+def _is_better(found: Found, than: Found) -> bool:
+    """Of equal ones, a team's own is nearer to whoever works in it."""
+    return (found.score, "/" in found.name) > (than.score, "/" in than.name)
+
+
 def _score(name: str, description: str, said: str, wanted: set[str]) -> Found:
-    in_name = wanted & words_of(name.replace("-", " ").replace(":", " "))
+    parts = words_of(name.replace("-", " ").replace(":", " "))
+    in_name = {word for word in wanted if any(are_kin(word, part) for part in parts)}
     in_description = (wanted & words_of(description)) - in_name
     score = 2.0 * len(in_name) + len(in_description)
     if re.search(rf"(?<![\w-]){re.escape(name.lower())}(?![\w-])", spoken(said).lower()):

@@ -17,7 +17,10 @@ BEGIN: Final = "Begin with your task."
 """What an agent is told that another one has started."""
 _TASK: Final = "## Your Task\n"
 CATALOGS: Final = ("available-skills", "suggested-skills")
-_TAGS: Final = (*CATALOGS, "library-changes", "skill-invocation", "standard-input", "conversation-summary")
+_TAGS: Final = (
+    *CATALOGS, "library-changes", "session-changes", "skill-invocation", "standard-input", "conversation-summary",
+    "mentioned-file", "mentioned-folder", "mentioned-agent",
+)  # fmt: skip
 """What stands in a message besides the words of the person."""
 _LONGEST_REQUEST, _MOST_BLOCKS = 20_000, 50
 _HIT = re.compile(r"(.+?):(\d+):(.*)", re.DOTALL)
@@ -60,6 +63,8 @@ class Talk(NamedTuple):
     """Since then, in their order."""
     tools: dict[str, dict[str, Any]]
     """Name to the arguments it takes."""
+    is_errand: bool = False
+    """Another agent has started this one."""
 
     @property
     def words(self) -> str:
@@ -91,9 +96,11 @@ def listen(request: Request) -> Talk:
             text = "".join(part.text for part in result.content if isinstance(part, Text))
             results[result.call_id] = (_without_suggestions(text), result.is_error)
     steps = tuple(Step(call, *results.get(call_id, ("", True))) for call_id, call in calls.items())
-    if said.strip() == BEGIN:  # then what is to be done stands in the prompt
+    is_errand = said.strip() == BEGIN
+    if is_errand:  # then what is to be done stands in the prompt
         said = "".join(block.text for block in request.system).rpartition(_TASK)[2].strip()
-    return Talk(request, said, steps, {tool.name: tool.schema.get("properties", {}) for tool in request.tools})
+    tools = {tool.name: tool.schema.get("properties", {}) for tool in request.tools}
+    return Talk(request, said, steps, tools, is_errand)
 
 
 def _is_of_the_person(message: Message) -> bool:

@@ -172,7 +172,7 @@ def _kind(status: int, message: str, limited: bool) -> FailureKind:
 
 def _fix(kind: FailureKind, provider: str) -> str:
     return {
-        "auth": f"check the key for {provider} in your environment",
+        "auth": f"check the key for {provider} in your environment, or give another: kitbag setup",
         "spent": f"check the limits of your account at {provider}; waiting may not help",
         "too-long": "start a new session, or choose a model with a larger window",
         "bad-request": "check the model's name with `kitbag models`, and its settings",

@@ -86,6 +86,16 @@ def entry_of(skill: Skill, longest: int = 400) -> str:
     return _list_entry(skill, _list_cut(*_list_texts(skill, longest), longest))
 
 
+def listed_in(text: str) -> dict[str, str]:
+    """What a catalog in the form of a list has: name, as it stands there, to line."""
+    return {line[2:].partition(": ")[0]: line for line in text.split("\n") if line.startswith("- ")}
+
+
+def name_in_list(item: "Skill | Agent") -> str:
+    """As it stands there."""
+    return _safe(item.full_name)
+
+
 class _Words(NamedTuple):
     noun: str
     intro: str

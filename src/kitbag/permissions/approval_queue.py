@@ -168,6 +168,16 @@ class ApprovalQueue:
                 del self._asked[key]
 
 
+def check_person() -> None:
+    """Before somebody answers. Raises InvalidError in a command that an agent runs: it can't answer for the person."""
+    import os
+
+    from kitbag.permissions.command_leash import MARK
+
+    if os.environ.get(MARK):
+        raise InvalidError("this runs for an agent, which can't answer for you", "answer in a terminal of your own")
+
+
 class QueueApprover:
     """Asks through the queue. After a restart it finds its question again if `asked_by` says who asks."""
 

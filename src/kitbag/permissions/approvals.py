@@ -130,6 +130,11 @@ class Approvals:
         """Those who wait for an answer at this moment, or for their turn to ask: each `asked_by` once a question."""
         return tuple(self._waiting)
 
+    @property
+    def agreed(self) -> int:
+        """How many actions, each exactly as it was shown, need no answer again in this session."""
+        return len(self._agreed)
+
     def permissions(self, permissions: Permissions) -> Permissions:
         """With the rules that were agreed to in this session."""
         return permissions.with_rules(self._rules) if self._rules else permissions

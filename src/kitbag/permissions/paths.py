@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from kitbag.permissions.control_paths import control_reason, kind_reason, private_reason, special_reason
 from kitbag.permissions.model import Workspace, is_inside
+from kitbag.store.kept_keys import FILE as KEYS
 
 MOST_LINKS: Final = 40
 """As in the kernel."""
@@ -71,7 +72,8 @@ def examine(path: str, workspace: Workspace, directory: str = "") -> Facts:
         readable=not special and _is_open(requested, resolved, workspace.read_roots),
         writable=not special and _is_open(requested, resolved, workspace.write_roots),
         control=control or _own(spellings, workspace),
-        private=next((reason for one in spellings if (reason := private_reason(one))), ""),
+        private=next((reason for one in spellings if (reason := private_reason(one))), "")
+        or _own_secret(spellings, workspace),
         special=special,
         between=followed.between,
     )
@@ -197,6 +199,12 @@ def _own(spellings: tuple[str, ...], workspace: Workspace) -> str:
     if any(is_inside(one, place) for place in _names_of(f"{workspace.home}/bin") for one in spellings):
         return "programs there are run by their names"
     return ""
+
+
+def _own_secret(spellings: tuple[str, ...], workspace: Workspace) -> str:
+    """The keys that setup keeps, wherever the Kitbag home is."""
+    places = {f"{place}/{KEYS}" for place in _names_of(workspace.kitbag_home)}
+    return "your keys for models are kept there" if not places.isdisjoint(spellings) else ""
 
 
 @lru_cache(maxsize=64)

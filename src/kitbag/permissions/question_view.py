@@ -8,7 +8,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from kitbag.permissions.approvals import Question
 
@@ -55,21 +55,41 @@ _LETTERS: Final = dict(
 """Letters of other scripts that look like Latin ones; remarkable only beside Latin letters."""
 
 
-def shown(question: Question, most: int | None = MOST) -> list[str]:
-    """Lines without colours. `most` characters of each argument; None shows everything."""
+class View(NamedTuple):
+    """Lines without colours, each safe to be shown."""
+
+    head: list[str]
+    """Who wants which tool, and what it would reach."""
+    arguments: list[tuple[str, list[str]]]
+    """(name, lines) of the action itself: whoever shows them sees to it that none passes for one of ours."""
+    why: list[str]
+    warnings: list[str]
+
+
+def view(question: Question, most: int | None = MOST) -> View:
+    """`most` characters of each argument; None shows everything."""
     asked_by = f", asked by {_plain(question.asked_by)}" if question.asked_by else ""
-    lines = [f"{_plain(question.tool)}{asked_by} [{_plain(question.id)}]"]
+    head = [f"{_plain(question.tool)}{asked_by} [{_plain(question.id)}]"]
     facts = [("in", question.directory), *_sandbox(question), *question.facts]
     width = max(len(label) for label, _ in facts) + 2
-    lines += [f"  {_plain(label).ljust(width)}{_plain(value)}" for label, value in facts]
+    head += [f"  {_plain(label).ljust(width)}{_plain(value)}" for label, value in facts]
     texts = [question.tool, question.directory, question.asked_by, *(value for _, value in question.facts)]
+    arguments: list[tuple[str, list[str]]] = []
     for name, value in _arguments(question):
-        lines.append(f"{name}:")
-        lines += [GUTTER + line for line in visible_lines(value, most)]
+        arguments.append((name, visible_lines(value, most)))
         texts.append(value)
-    lines += _why(question)
-    found = _warnings(texts)
-    return [*lines, "look out:", *(f"  {warning}" for warning in found)] if found else lines
+    return View(head, arguments, _why(question), _warnings(texts))
+
+
+def shown(question: Question, most: int | None = MOST) -> list[str]:
+    """The same in one piece, the action's lines behind a bar."""
+    found = view(question, most)
+    lines = found.head
+    for name, value in found.arguments:
+        lines.append(f"{name}:")
+        lines += [GUTTER + line for line in value]
+    lines += found.why
+    return [*lines, "look out:", *(f"  {warning}" for warning in found.warnings)] if found.warnings else lines
 
 
 def visible_lines(text: str, most: int | None = None) -> list[str]:

@@ -91,7 +91,7 @@ def load_permissions(
         for text in getattr(given, effect):
             loading.rules += parse_rules(text, effect, "command line", "command line", workspace.root)
     if given.mode:
-        loading.mode, loading.mode_source = _mode_on_command_line(given.mode), "command line"
+        loading.mode, loading.mode_source = mode_said(given.mode), "command line"
     loading.tighten_mode()
     return Loaded(
         loading.mode,
@@ -103,7 +103,8 @@ def load_permissions(
     )
 
 
-def _mode_on_command_line(word: str) -> Mode:
+def mode_said(word: str) -> Mode:
+    """As a person says it. Raises UsageError with the names there are."""
     mode, problems = normalise_mode(word, "kitbag")
     for problem in problems:
         if problem.severity != "info":

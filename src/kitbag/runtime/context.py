@@ -1,30 +1,58 @@
-"""The context of a stored session, as `kitbag context` tells it: the pieces of its next request, grouped, with sums.
+"""What fills a session's window: the pieces of its next request, grouped, with sums.
 
-Uses the journal, the library and the tools as they are now; starts nothing and asks no model.
+Of a stored session for `kitbag context`, which starts nothing and asks no model; of a live one for `/context`. Both by
+the same code: Counted says what it is counted from. Blocks: a caller with a loop uses a thread.
 """
 
 import os
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kitbag.agent.brain import Room
-from kitbag.agent.context_ledger import Piece, Turn, before_last_reply, pieces_of, request_bytes, turns_of
+from kitbag.agent.context_ledger import (
+    AtThisMoment,
+    Carried,
+    Piece,
+    Turn,
+    before_last_reply,
+    pieces_of,
+    request_bytes,
+    turns_of,
+)
 from kitbag.agent.session import Session, resume
 from kitbag.agent.sessions import newest_session
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places
 from kitbag.library.skill_files import read_skill_body
-from kitbag.models.catalog import look_up
+from kitbag.models.catalog import Known, look_up
 from kitbag.models.provider import ToolSpec
+from kitbag.packing.catalog import listed_in
 from kitbag.runtime.sources import model_sources
+from kitbag.runtime.switch_words import seen_in
 from kitbag.runtime.tools import every_tool
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.text.tokens import estimate_tokens
 
+if TYPE_CHECKING:
+    from kitbag.runtime.agent import Agent
+
+
+class Counted(NamedTuple):
+    session: Session
+    """Its records and its name; what it carries now is in `carried`."""
+    carried: Carried
+    library: Registry
+    model: str
+    known: Known
+    specs: Sequence[ToolSpec]
+    turns: list[Turn]
+    before: Session | None
+    """As it was when the last request was sent that the provider counted."""
+
 
 def context_of(places: Places, session_id: str = "") -> dict[str, Any]:
-    """Raises NotFoundError where there is no such session, or none in this directory."""
+    """Of a stored session. Raises NotFoundError where there is no such session, or none in this directory."""
     with Journal.open(journal_path(places.kitbag_home), Redactor.of_environment(os.environ)) as journal:
         session = resume(journal, session_id or newest_session(journal, places.cwd))
         turns = turns_of(session)
@@ -36,25 +64,47 @@ def context_of(places: Places, session_id: str = "") -> dict[str, Any]:
         persona=header.persona,
         leave_out_project=not session.made_for.get("trusted", False),
     )
-    specs = _specs(session)
-    replies = sum(message.role == "assistant" for message in session.messages())
-    pieces = pieces_of(session, specs, max(len(turns) - replies, 0) + 1)
-    system = [str(entry["text"]) for entry in session.prompt]
+    sources, _ = model_sources(library.settings, probe=False)
+    known = look_up(header.model, sources.models)
+    return _told(Counted(session, session, library, header.model, known, _specs(session), turns, before))
+
+
+def context_of_agent(agent: "Agent") -> Callable[[], dict[str, Any]]:
+    """Of a live session: takes hold of what stands in it now, and gives what counts it, for another thread."""
+    session = agent.session
+    carried, specs = AtThisMoment(session), agent.toolset.specs()
+    library, chosen = agent.ground.library, agent.chosen
+
+    def count() -> dict[str, Any]:
+        turns, before = turns_of(session), before_last_reply(session)
+        return _told(Counted(session, carried, library, chosen.name, chosen.known, specs, turns, before))
+
+    return count
+
+
+def _told(counted: Counted) -> dict[str, Any]:
+    session, carried, specs = counted.session, counted.carried, counted.specs
+    messages = carried.messages()
+    replies = sum(message.role == "assistant" for message in messages)
+    pieces = pieces_of(carried, specs, max(len(counted.turns) - replies, 0) + 1)
+    system = [str(entry["text"]) for entry in carried.prompt]
     return {
         "session": session.id,
-        "directory": header.directory,
-        "model": header.model,
-        **_room(library, session, pieces),
+        "directory": session.header.directory,
+        "model": counted.model,
+        "mode": session.header.mode,
+        "persona": seen_in(session.header),
+        **_room(counted.known, pieces),
         "tokens": _tokens(pieces),
         "bytes": sum(piece.bytes for piece in pieces),
-        "request_bytes": request_bytes(system, specs, session.messages()),
+        "request_bytes": request_bytes(system, specs, messages),
         "groups": _groups(pieces),
-        "skills": _skills(library, session, pieces),
+        "skills": _skills(counted.library, carried, pieces),
         "tools": _tools(pieces),
         "agents": _named(pieces, "agent"),
         "memory": _named(pieces, "memory"),
-        "turns": [{**turn._asdict(), **_standing(pieces, turn)} for turn in turns],
-        "last_request": _last_request(before, turns),
+        "turns": [{**turn._asdict(), **_standing(pieces, turn)} for turn in counted.turns],
+        "last_request": _last_request(counted),
         "pieces": [piece.to_json() for piece in pieces],
         "warnings": list(session.warnings),
     }
@@ -69,19 +119,17 @@ def _tokens(pieces: Iterable[Piece]) -> int:
     return sum(piece.tokens for piece in pieces)
 
 
-def _room(library: Registry, session: Session, pieces: list[Piece]) -> dict[str, int]:
+def _room(known: Known, pieces: list[Piece]) -> dict[str, int]:
     """The window, where the conversation is compacted, and what is left until then."""
-    sources, _ = model_sources(library.settings, probe=False)
-    known = look_up(session.header.model, sources.models)
     prefix = _tokens(piece for piece in pieces if not piece.turn)
     full = Room(known.window, known.max_output).full_at(prefix)
     return {"window": known.window, "compacted_at": full, "left": max(full - _tokens(pieces), 0)}
 
 
-def _skills(library: Registry, session: Session, pieces: list[Piece]) -> dict[str, Any]:
+def _skills(library: Registry, session: Carried, pieces: list[Piece]) -> dict[str, Any]:
     """What skills cost as they are listed, as they are loaded, and what they would cost if all were loaded."""
     catalog = next((str(one["text"]) for one in session.prompt if (one["kind"], one["source"]) == _CATALOG), "")
-    listed = {line[2:].partition(": ")[0]: estimate_tokens(line) for line in catalog.split("\n") if line[:2] == "- "}
+    listed = {name: estimate_tokens(line) for name, line in listed_in(catalog).items()}
     loaded: dict[str, int] = {}
     for piece in pieces:
         if piece.kind in ("skill", "one-turn"):
@@ -146,10 +194,13 @@ def _standing(pieces: list[Piece], turn: Turn) -> dict[str, int]:
     return {"tokens": _tokens(own), "bytes": sum(piece.bytes for piece in own)}
 
 
-def _last_request(before: Session | None, turns: list[Turn]) -> dict[str, int]:
+def _last_request(counted: Counted) -> dict[str, int]:
     """The provider's own count of the last request that it counted, beside our estimate of the same request."""
+    before = counted.before
     if before is None:
         return {"provider": 0, "ours": 0, "residual": 0}
-    provider = next(turn.shown for turn in reversed(turns) if turn.shown or turn.said)
-    ours = _tokens(pieces_of(before, _specs(before)))
+    provider = next(turn.shown for turn in reversed(counted.turns) if turn.shown or turn.said)
+    # The tools of servers are not in the records: those of now stand for those of then.
+    of_servers = [spec for spec in counted.specs if spec.name.startswith("mcp__")]
+    ours = _tokens(pieces_of(before, [*_specs(before), *of_servers]))
     return {"provider": provider, "ours": ours, "residual": provider - ours}

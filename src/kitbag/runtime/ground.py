@@ -15,6 +15,7 @@ from kitbag.permissions.decide import READ_ONLY_AGENTS, Permissions
 from kitbag.permissions.model import Workspace
 from kitbag.permissions.rule_files import Given, Loaded, load_permissions, workspace_of
 from kitbag.permissions.trust import Trust, workspace_trust
+from kitbag.runtime.options import Options
 from kitbag.settings import load_settings
 
 
@@ -39,8 +40,6 @@ def lay_ground(
     persona: str = "",
 ) -> Ground:
     """Raises UsageError for a wrong rule or mode, NotFoundError for a team or persona that does not exist."""
-    from kitbag.permissions.sandbox import protection
-
     trust = workspace_trust(places, trusted_for_now=trust_workspace)
     library = Registry(places, extra=extra, team=team, persona=persona, leave_out_project=not trust.is_open)
     # All files, so that what a project would like is told even where it does not count.
@@ -48,7 +47,36 @@ def lay_ground(
     workspace, problems = workspace_of(places, settings)
     workspace = workspace._replace(also_readable=_skill_roots(library))
     loaded = load_permissions(settings, workspace, trusted=trust.is_open, given=given)
-    permissions = Permissions(
+    permissions = _permissions(workspace, loaded, library)
+    diagnostics = (*library.settings.diagnostics, *problems, *loaded.diagnostics)
+    return Ground(places, trust, library, workspace, permissions, loaded, diagnostics)
+
+
+def ground_for(places: Places, options: Options) -> Ground:
+    """For what a person said about a run. Raises what `lay_ground` raises."""
+    return lay_ground(
+        places,
+        given=Given(options.mode, options.only_tools, options.ask, options.no_tools),
+        trust_workspace=options.trust_workspace,
+        extra=options.extra,
+        team=options.team,
+        persona=options.persona,
+    )
+
+
+def seen_as(ground: Ground, team: str, persona: str) -> Ground:
+    """The same ground as somebody else sees it, with skills and agents read anew; trust, rules and workspace stay.
+    Raises NotFoundError and AmbiguousError for a team or persona, LeftOutError for one that is not trusted."""
+    old = ground.library
+    library = Registry(old.places, extra=old.extra, team=team, persona=persona, leave_out_project=old.leave_out_project)
+    _ = library.persona  # which is looked up now
+    return ground._replace(library=library, permissions=_permissions(ground.workspace, ground.loaded, library))
+
+
+def _permissions(workspace: Workspace, loaded: Loaded, library: Registry) -> Permissions:
+    from kitbag.permissions.sandbox import protection
+
+    return Permissions(
         workspace,
         loaded.mode,
         loaded.rules,
@@ -56,8 +84,10 @@ def lay_ground(
         network=library.settings.get("sandbox.network") == "on",
         read_only_agents=lambda: _read_only_agents(library),
     )
-    diagnostics = (*library.settings.diagnostics, *problems, *loaded.diagnostics)
-    return Ground(places, trust, library, workspace, permissions, loaded, diagnostics)
+
+
+def notice_of(found: Diagnostic) -> Notice:
+    return Notice(found.severity, f"{found.place}: {found.problem}", found.fix)
 
 
 def told_left_out(ground: Ground) -> list[Notice]:

@@ -24,7 +24,8 @@ class LaterDelegation:
         return self._made
 
     @property
-    def _has_begun(self) -> bool:
+    def has_begun(self) -> bool:
+        """Whether there may be work on the board."""
         return self._made is not None or self._has_past
 
     def facts(self, agent: str, resume: str) -> tuple[tuple[str, str], ...]:
@@ -48,13 +49,13 @@ class LaterDelegation:
         return await self._inner.stop(task_id)
 
     async def news(self) -> str:
-        return await self._inner.news() if self._has_begun else ""
+        return await self._inner.news() if self.has_begun else ""
 
     def has_news(self) -> bool:
-        return self._inner.has_news() if self._has_begun else False
+        return self._inner.has_news() if self.has_begun else False
 
     def spent(self) -> tuple[int, float]:
-        return self._inner.spent() if self._has_begun else (0, 0.0)
+        return self._inner.spent() if self.has_begun else (0, 0.0)
 
     def unfinished(self) -> list[Report]:
-        return self._inner.unfinished() if self._has_begun else []
+        return self._inner.unfinished() if self.has_begun else []

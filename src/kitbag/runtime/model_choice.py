@@ -6,8 +6,11 @@ Used by runtime/agent. An agent's or persona's wish that can't be had is told, a
 from collections.abc import Callable
 from typing import NamedTuple
 
+from kitbag.agent.records import Header
 from kitbag.errors import InvalidError, KitbagError
 from kitbag.events import Notice
+from kitbag.library.agents import Agent as AgentFile
+from kitbag.library.registry import NOBODY, Registry
 from kitbag.models.catalog import look_up
 from kitbag.models.choice import Chosen, Sources, choose
 from kitbag.models.provider import Provider
@@ -43,6 +46,32 @@ def choose_model(sources: Sources, wishes: Wishes, note: Callable[[Notice], None
 
 def _connected(chosen: Chosen) -> tuple[Chosen, Provider]:
     return chosen, chosen.connect()
+
+
+def model_of_run(
+    sources: Sources,
+    said: str,
+    header: Header,
+    library: Registry,
+    agent: AgentFile | None,
+    note: Callable[[Notice], None],
+) -> tuple[Chosen, Provider]:
+    """`said`: by the person, now. `header`: of the session as it was until now, empty for a new one."""
+    if agent is not None:
+        return choose_model(sources, Wishes(said, header.model, (agent.model.name, *agent.model.alternatives)), note)
+    wish = library.persona.default_model if library.persona is not None else ""
+    # A session keeps its model, but not the one that another persona had wanted.
+    keeps = header.model_said or wish == _wished_before(header, library)
+    return choose_model(sources, Wishes(said, header.model if keeps else "", (wish,)), note)
+
+
+def _wished_before(header: Header, library: Registry) -> str:
+    """By the persona that the session had."""
+    now = library.persona
+    if not header.persona or header.persona == NOBODY:
+        return ""
+    before = now if now is not None and now.full_name == header.persona else library.personas.exact(header.persona)
+    return before.default_model if before is not None else ""
 
 
 def given_model(provider: Provider, name: str, sources: Sources) -> Chosen:

@@ -1,6 +1,6 @@
 """Tells a session that background work which it began has ended: once, with the answer, as data.
 
-Used by Agent between turns and before a request.
+Used by Agent between turns and before a request, and by the chat, which tells the person.
 """
 
 import html
@@ -22,8 +22,13 @@ async def take_notifications(board: Board, root: str, parent: str) -> str:
 
 
 def untold(board: Board, above: str) -> list[Task]:
+    return [task for task in ended_below(board, above) if not task.notified]
+
+
+def ended_below(board: Board, above: str) -> list[Task]:
+    """Background work of whose end a session is told, or was."""
     begun = [*board.begun_by(above), *_left_behind(board, above)]
-    return [task for task in begun if task.background and task.is_finished and not task.notified]
+    return [task for task in begun if task.background and task.is_finished]
 
 
 def _left_behind(board: Board, above: str) -> list[Task]:

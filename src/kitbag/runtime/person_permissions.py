@@ -29,6 +29,18 @@ def person_permissions(ground: Ground, options: Options, known: Sequence[str]) -
     return permissions.narrowed(access, "--allowed-tools"), notices
 
 
+def run_permissions(
+    ground: Ground, options: Options, agent: AgentFile | None, known: Sequence[str], before: str = ""
+) -> tuple[Permissions, Permissions, list[Notice]]:
+    """The person's, and of those what is left to the one that they talk to. `before`: the mode of a session that goes
+    on."""
+    given, notices = person_permissions(ground, options, known)
+    permissions = given.narrowed(agent.tools, agent.path) if agent is not None else given
+    if not options.mode:
+        permissions = permissions.in_mode(mode_of_run(permissions.mode, agent, before))
+    return given, permissions, notices
+
+
 def mode_of_run(own: Mode, agent: AgentFile | None, before: str) -> Mode:
     """Where the command line says nothing: the agent's, but neither a project's agent nor an earlier beginning of the
     session (`before`) makes it freer than the person's own settings."""

@@ -11,16 +11,20 @@ from kitbag.agent.ask_model import Emit
 from kitbag.agent.session import Session
 from kitbag.agent.undo import told_restored
 from kitbag.errors import NotFoundError
-from kitbag.events import Notice, SkillLoaded
+from kitbag.events import Notice, SkillLoaded, Switched
 from kitbag.messages import Image, Part, Text
 from kitbag.packing.session_skills import Delivered, Fork, SessionSkills
 from kitbag.packing.suggestions import suggested_skills, told_changes
+from kitbag.runtime.mentions import NOTHING, Mentioned
+from kitbag.runtime.switch_words import told_switches
 from kitbag.text.hidden import reveal_hidden
 
 RunFork = Callable[[Fork, Emit], Awaitable[str]]
 """What the conversation is told of the outcome."""
 ServerPrompt = Callable[[str, str], Awaitable[str | None]]
 """What the prompt of this name says with these arguments; None where there is no such."""
+Named = Callable[[str, Emit], Awaitable[Mentioned]]
+"""What the person names with `@` in what they said."""
 _COMMAND = re.compile(r"/(\S+)\s*(.*)", re.DOTALL)
 
 
@@ -42,11 +46,17 @@ class Requests:
         self.suggests = suggests
         self._suggested = ""
 
-    async def add(self, request: str, images: Sequence[Image], catalog: str, emit: Emit) -> None:
-        """Raises LeftOutError for a skill of a workspace that is not trusted, and what a skill's commands end in."""
+    async def add(
+        self, request: str, images: Sequence[Image], catalog: str, emit: Emit, named: Named | None = None
+    ) -> None:
+        """`named`: for what the person names with `@`. Raises LeftOutError for a skill of a workspace that is not
+        trusted, and what a skill's commands end in."""
         self.skills.begin_turn()
         delivered, text = await self._command(request, emit)
-        tail = await asyncio.to_thread(self._tail, text, catalog)
+        # What an agent did stands in place of the request, and what it named was for that agent.
+        is_report = delivered is None and text != request and not request.startswith("/mcp__")
+        mentions = await named(request, emit) if named is not None and not is_report else NOTHING
+        tail = [*mentions.blocks, *await asyncio.to_thread(self._tail, text, catalog)]
         parts: list[Part] = list(images)
         one_turn = [(len(parts), delivered.name)] if delivered is not None else []
         rights = delivered.rights if delivered is not None else None
@@ -54,7 +64,11 @@ class Requests:
             limits = rights.for_model() if rights is not None else ""
             parts.append(Text(f"{delivered.text}\n\n{limits}" if limits else delivered.text))
         parts.append(Text("\n\n".join(piece for piece in (reveal_hidden(text), *tail) if piece)))
+        parts += mentions.images
+        switches = self.session.untold
         await self.session.add_user(parts, one_turn)
+        for one in switches:
+            emit(Switched(one.what, one.before, one.after, one.told))
         if delivered is not None:
             told = rights.for_person() if rights is not None else ""
             emit(SkillLoaded(delivered.name, delivered.tokens, "user", told))
@@ -86,8 +100,10 @@ class Requests:
     def _tail(self, text: str, catalog: str) -> list[str]:
         """What only this message is told."""
         library = self.skills.library
-        changes = told_changes(library.refresh()) if self.session.totals.turns else ""
-        changes = "\n\n".join(piece for piece in (changes, told_restored(self.session)) if piece)
+        # The first message follows the prompt at once, unless the person has switched something in between.
+        changes = told_changes(library.refresh()) if self.session.totals.turns or library.has_untold else ""
+        pieces = (told_switches(self.session.untold), changes, told_restored(self.session))
+        changes = "\n\n".join(piece for piece in pieces if piece)
         if not self.suggests:
             return [changes]
         loaded = [one.name for one in self.skills.loaded()]

@@ -1,4 +1,4 @@
-"""What the choice of a model may depend on, from the user's environment and settings alone.
+"""What the choice of a model may depend on, from the user's environment, settings and kept keys alone.
 
 Used by runtime/agent and by `kitbag models`. A project's settings have no say: neither in a key nor in an address.
 """
@@ -10,6 +10,7 @@ from kitbag.errors import Diagnostic
 from kitbag.models.catalog import check_own
 from kitbag.models.choice import ProviderSettings, Sources, key_variable, known_providers
 from kitbag.settings import Settings
+from kitbag.store.kept_keys import FILE, read_keys
 
 _PROTOCOLS: Final = ("", "anthropic", "chat", "responses")
 
@@ -23,13 +24,29 @@ def model_sources(settings: Settings, *, probe: bool = True) -> tuple[Sources, l
     providers: dict[str, ProviderSettings] = {}
     for name, table in settings.tables("providers").items():
         providers[name] = _provider(name, table, settings.user_file, problems)
-    return Sources(dict(os.environ), str(settings.get("model")), providers, models, probe), problems
+    kept = read_keys(os.path.dirname(settings.user_file))
+    if kept.problem:
+        file = os.path.join(os.path.dirname(settings.user_file), FILE)
+        problems.append(Diagnostic("warning", "keys", file, 0, kept.problem, kept.fix))
+    sources = Sources(dict(os.environ), str(settings.get("model")), providers, models, probe, kept.keys)
+    return with_keys(sources), problems
+
+
+def with_keys(sources: Sources) -> Sources:
+    """With the kept keys in places where the environment has none: of providers only, nothing else can be set so."""
+    variables = {key_variable(name, sources) for name in known_providers(sources)}
+    missing = {
+        name: key
+        for name, key in sources.kept.items()
+        if name in variables and not sources.environment.get(name, "").strip()
+    }
+    return sources._replace(environment={**sources.environment, **missing})
 
 
 def key_values(sources: Sources) -> list[str]:
     """What must never be written down, whatever the variables are called that hold it."""
     variables = {key_variable(name, sources) for name in known_providers(sources)} - {""}
-    return [sources.environment[name] for name in variables if sources.environment.get(name)]
+    return [*(sources.environment[name] for name in variables if sources.environment.get(name)), *sources.kept.values()]
 
 
 def _provider(name: str, table: dict[str, Any], file: str, problems: list[Diagnostic]) -> ProviderSettings:

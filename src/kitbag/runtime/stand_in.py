@@ -14,12 +14,11 @@ from kitbag.library.modes import Mode
 from kitbag.library.scopes import find_places
 from kitbag.permissions.approvals import Approvals, Approver
 from kitbag.permissions.decide import Permissions
-from kitbag.permissions.rule_files import Given
-from kitbag.runtime.ground import Ground, lay_ground
+from kitbag.runtime.ground import Ground, ground_for
 from kitbag.runtime.model_choice import Wishes, choose_model
 from kitbag.runtime.options import Options
 from kitbag.runtime.person_permissions import person_permissions
-from kitbag.runtime.sources import model_sources
+from kitbag.runtime.sources import key_values, model_sources
 from kitbag.runtime.subagent import Inherited
 from kitbag.runtime.tools import every_tool
 from kitbag.settings import load_settings
@@ -38,6 +37,7 @@ def lay_inherited(
     """`mode`: of whoever starts the agent; None: the person's own."""
     ground, permissions, notices = lay_person(directory, options)
     sources, problems = model_sources(load_settings(ground.places.kitbag_home, ()))
+    journal.hide(key_values(sources))  # some may have come since it was opened
     notices += [Notice(found.severity, f"{found.place}: {found.problem}", found.fix) for found in problems]
     for notice in notices:
         note(notice)
@@ -52,14 +52,7 @@ def lay_person(directory: str, options: Options) -> tuple[Ground, Permissions, l
     """What they stand on there, and what they allow. Raises KitbagError."""
     if not os.path.isdir(directory):
         raise InvalidError(f"{directory} is not there any more", "begin it again elsewhere")
-    ground = lay_ground(
-        find_places(directory),
-        given=Given(options.mode, options.only_tools, options.ask, options.no_tools),
-        trust_workspace=options.trust_workspace,
-        extra=options.extra,
-        team=options.team,
-        persona=options.persona,
-    )
+    ground = ground_for(find_places(directory), options)
     permissions, notices = person_permissions(ground, options, [tool.name for tool in every_tool()])
     return ground, permissions, notices
 

@@ -16,6 +16,7 @@ from kitbag.runtime.task_runner import GRACE
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import Task
 from kitbag.tasks.processes import end_processes
+from kitbag.text.in_words import count
 from kitbag.tools.delegation import Stopped
 
 _PATIENCE: Final = GRACE + 0.3
@@ -45,6 +46,15 @@ async def stop_task(board: Board, task: Task, by: str) -> Stopped:
     left = await asyncio.to_thread(lambda: end_processes(*ids, seconds=_KILL_SECONDS))
     await _withdraw_questions(board, asked)
     return Stopped(report_of(board, board.find(task.id)), was_finished, len(asked - {task.id}), left)
+
+
+def told_stopped(stopped: Stopped) -> str:
+    """For a person: what became of it, and of what it had begun."""
+    report = stopped.report
+    if stopped.was_finished:
+        return f"{report.id} had ended already: {report.status}"
+    others = f", with {count(stopped.others, 'task')} that it had begun" if stopped.others else ""
+    return f"{report.id} is stopped: {report.status}{others}; processes left: {stopped.processes}"
 
 
 def _open_ones(board: Board, task_id: str) -> list[Task]:

@@ -19,7 +19,6 @@ from kitbag.models.choice import Chosen, Sources
 from kitbag.models.provider import Provider
 from kitbag.permissions.approvals import Approvals
 from kitbag.permissions.decide import Permissions, child_mode
-from kitbag.permissions.rule_files import Given
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.ground import Ground
 from kitbag.runtime.model_choice import Wishes, choose_model
@@ -62,6 +61,8 @@ class Inherited(NamedTuple):
     """Of the one that starts it, which also closes them."""
     environment: Mapping[str, str] | None = None
     """What commands see; None: what this process has."""
+    mode_now: Callable[[], Mode] | None = None
+    """Of the one that starts it, at the moment, where that one is in this process."""
 
 
 class Subagent(Agent):
@@ -103,30 +104,33 @@ class Subagent(Agent):
         self._choose(inherited, definition)
         mode = child_mode(inherited.mode, definition.permission_mode)
         self.permissions = inherited.permissions.narrowed(definition.tools, definition.path).in_mode(mode)
-        options = self.options
-        given = Given(mode, options.only_tools, options.ask, options.no_tools)
-        self.skills = self._make_skills(given)
-        await self._open_servers()
-        self.toolset = self._make_toolset()
+        self.skills = self._make_skills()
+        await self.open_servers()
+        self.toolset = self.make_toolset()
         if not self.toolset.names():
             problem = f"the agent {definition.full_name} has no tool that there is"
             raise InvalidError(problem, f"correct `tools` in {definition.path}")
         self.approvals = inherited.approvals
         self.context = self._make_context()
         await self._begin_session()
-        self._requests = Requests(self.session, self.skills, self.toolset.get("SearchSkills") is not None)
+        self.requests = Requests(self.session, self.skills, self.toolset.get("SearchSkills") is not None)
 
-    async def _open_servers(self) -> None:
+    def rights_now(self) -> Permissions:
+        """A child of plan is plan, also of one that has become so since."""
+        is_plan = self._inherited.mode_now is not None and self._inherited.mode_now() == "plan"
+        return self.permissions.in_mode("plan") if is_plan and self.permissions.mode != "plan" else self.permissions
+
+    async def open_servers(self) -> None:
         if self._inherited.servers is None:
-            await super()._open_servers()
+            await super().open_servers()
         else:
             self.servers = self._inherited.servers
             self.notices += told_unknown(self.servers, self.definition)
             await self._open_own_servers()
 
-    def _make_toolset(self) -> Toolset:
+    def make_toolset(self, permissions: Permissions | None = None) -> Toolset:
         tools = [self._fenced(tool) for tool in self._tools() if tool.name not in FOR_PEOPLE]
-        return Toolset(tools, self.permissions)
+        return Toolset(tools, permissions or self.permissions)
 
     def _hear_servers(self) -> None:
         """It has the tools it began with; whoever started it hears of those that they share."""

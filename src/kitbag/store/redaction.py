@@ -58,6 +58,11 @@ class Redactor:
         more._signs = tuple({*self._signs, *more._signs})
         return more
 
+    @property
+    def values(self) -> tuple[str, ...]:
+        """All that is known, in every spelling: for one who has to wait until a text that comes in pieces is whole."""
+        return (*self._alone, *self._anywhere)
+
     def has_signs(self, as_json: str) -> bool:
         """Of a value in JSON's ASCII: whether it is worth a closer look. Without signs, `value` changes nothing."""
         for sign in self._signs:

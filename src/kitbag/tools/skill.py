@@ -22,6 +22,7 @@ MOST_FOUND = 20
 class SkillArguments(Arguments, frozen=True):
     skill: Annotated[str, Meta(min_length=1, max_length=300, description="The skill's name.")]
     args: Annotated[str, Meta(max_length=20_000, description="Arguments for it, if it takes any.")] = ""
+    reason: Annotated[str, Meta(max_length=2_000, description="What for, in a few words.")] = ""
 
 
 class SearchArguments(Arguments, frozen=True):

@@ -10,6 +10,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from kitbag.text.hidden import one_line, reveal_hidden
+from kitbag.text.in_words import duration
 from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer, description
 from kitbag.tools.delegation import Delegation, Errand, Report
 
@@ -27,6 +28,9 @@ _TAGS: Final = (
     "suggested-skills",
     "library-changes",
     "conversation-summary",
+    "mentioned-file",
+    "mentioned-folder",
+    "mentioned-agent",
 )
 _OF_OURS: Final = re.compile(rf"<(\s*/?\s*(?:{'|'.join(_TAGS)}))", re.IGNORECASE)
 """What begins or ends a part of the conversation, also where it is written a little differently."""
@@ -110,7 +114,7 @@ def told(report: Report, offset: int = 0) -> Outcome:
     if report.code is not None and not report.error:
         lines.append(f"Exit code: {report.code}")
     if report.is_finished:
-        lines.append(f"Duration: {_duration(report.seconds)}")
+        lines.append(f"Duration: {duration(report.seconds)}")
     elif report.activity:
         lines.append(f"Activity: {one_line(delimited(report.activity))}")
     if report.error:
@@ -165,13 +169,6 @@ def _more(report: Report) -> str:
 def delimited(text: str) -> str:
     """Data that can't end the block it stands in, nor pass for a part of the conversation."""
     return _OF_OURS.sub(r"<\\\1", reveal_hidden(text))
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 10:
-        return f"{seconds:.1f}s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}m {rest}s" if minutes else f"{rest}s"
 
 
 TASK: Final = Tool("Task", description("Task"), TaskArguments, _start, facts=_facts, side_by_side=True)

@@ -30,7 +30,7 @@ def _prepared(file_path: str, content: str, context: Context) -> Change | Outcom
     target = find_target(context, "Write", file_path)
     if problem := text_problem("content", content):
         return problem
-    written = _written(target.before, content)
+    written = as_written(target.before, content)
     if written.data == target.before:
         return answer(f"{target.path} has exactly this content already.", f"{target.path} unchanged")
     return unseen_problem(context, target, must_be_seen=True) or whole_file(target, written)
@@ -56,7 +56,7 @@ class Written(NamedTuple):
     """What was taken over from the file that was there, or could not be, in words."""
 
 
-def _written(before: bytes | None, content: str) -> Written:
+def as_written(before: bytes | None, content: str) -> Written:
     """As the file was written before: the encoding, its mark, and line ends that a model does not see."""
     old = file_text(before) if before else FileText("")
     if old is None:  # not a text that could be kept

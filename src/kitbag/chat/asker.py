@@ -1,0 +1,47 @@
+"""Puts the questions of a model to the person in the chat, one after another.
+
+Used by start. What the model wrote stands in a block of its own, so that it can't be taken for words of ours. To leave
+a question leaves those behind it, too: what was answered before counts.
+"""
+
+from typing import Final
+
+from kitbag.chat.blocks import Verbatim, words
+from kitbag.chat.face import Face, Filled, Form, Option
+from kitbag.text.hidden import one_line
+from kitbag.tools.base import PersonQuestion
+from kitbag.tools.person_words import chosen, heading
+
+_OWN_WORDS: Final = "words of your own"
+
+
+class ChatAsker:
+    """A PersonAsker."""
+
+    def __init__(self, face: Face) -> None:
+        self._face = face
+
+    async def ask(self, questions: tuple[PersonQuestion, ...]) -> tuple[str, ...]:
+        answers: list[str] = []
+        for number, question in enumerate(questions, 1):
+            filled = await self._face.ask(question_form(question, number, len(questions)))
+            if filled is None:
+                break
+            answers.append(answer_to(question, filled))
+        return (*answers, *[""] * (len(questions) - len(answers)))
+
+
+def question_form(question: PersonQuestion, number: int = 1, count: int = 1) -> Form:
+    options = tuple(
+        Option(str(at), one_line(label), one_line(meaning)) for at, (label, meaning) in enumerate(question.options, 1)
+    )
+    above = (words(heading(question, number, count), "strong"), Verbatim(question.text.strip()))
+    several = question.several and bool(options)
+    prompt = "Your answer (several may be chosen; Esc gives none):" if several else "Your answer (Esc gives none):"
+    return Form(prompt, options, above, free=_OWN_WORDS, several=several)
+
+
+def answer_to(question: PersonQuestion, filled: Filled) -> str:
+    """The options that were chosen, by their names, and what was said besides."""
+    labels = chosen(question, (int(key) for key in filled.keys))
+    return "; ".join(part for part in (labels, filled.text.strip()) if part)

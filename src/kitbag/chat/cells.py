@@ -1,0 +1,67 @@
+"""How many columns of a terminal a text takes, and where to cut it so that it fits.
+
+Used by everything that renders. Measures character by character, by the tables of rich, and rather too much than too
+little where terminals disagree: joined pictures count as their parts.
+"""
+
+import re
+from functools import lru_cache
+
+_PICTURE = "\ufe0f"
+"""Makes a sign of one column a picture of two."""
+_JOINER = "\u200d"
+# Between the characters of these scripts a line may end anywhere.
+_TOKENS = re.compile(
+    "\n| +|[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\uff00-\uff60\U00020000-\U0003ffff]"
+    "|[^\n \u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\uff00-\uff60\U00020000-\U0003ffff]+"
+)
+
+
+@lru_cache(8192)
+def _size(char: str) -> int:
+    from rich.cells import get_character_cell_size
+
+    return 1 if char == _PICTURE else get_character_cell_size(char)
+
+
+def width_of(text: str) -> int:
+    return len(text) if text.isascii() else sum(map(_size, text))
+
+
+def tokens(text: str) -> list[str]:
+    """Words, blanks, ends of lines, and single characters where a line may end behind each."""
+    return _TOKENS.findall(text)
+
+
+def split(text: str, width: int) -> tuple[str, str]:
+    """As much as fits, at least one character, and the rest. A sign of several is torn only where it is too wide."""
+    if text.isascii():
+        at = max(width, 1)
+        return text[:at], text[at:]
+    used, boundary = 0, 0
+    for at, char in enumerate(text):
+        size = _size(char)
+        if size and char != _PICTURE and text[at - 1 : at] != _JOINER:
+            boundary = at
+        used += size
+        if used > width and at:
+            end = boundary or at
+            return text[:end], text[end:]
+    return text, ""
+
+
+def cut(text: str, width: int) -> str:
+    """One line that fits; of a path the end says most."""
+    if width_of(text) <= width:
+        return text
+    if width <= 1:
+        return "…"[:width]
+    if "/" in text and " " not in text and text.isascii():
+        return "…" + text[len(text) - width + 1 :]
+    fitting = split(text, width - 1)[0]
+    return f"{fitting.rstrip()}…" if width_of(fitting) < width else "…"
+
+
+def padded(text: str, width: int, *, right: bool = False) -> str:
+    blanks = " " * (width - width_of(text))
+    return blanks + text if right else text + blanks

@@ -1,0 +1,85 @@
+"""What Edit or Write would change in a file, as a diff, before a person is asked whether it may.
+
+Used by approver. Only for the eye: what is allowed are the arguments of the call, and the tool looks at the file anew.
+"""
+
+import json
+import os
+import stat
+from typing import Any, Final
+
+from kitbag.permissions.approvals import Question
+from kitbag.permissions.model import Workspace
+from kitbag.permissions.paths import examine
+from kitbag.text.hidden import one_line
+
+SHOWN_IN_DIFF: Final = frozenset(("old_string", "new_string", "content", "replace_all"))
+"""The arguments of which a diff says all."""
+_MOST_BYTES: Final = 4 << 20
+
+
+def change_preview(question: Question) -> str:
+    """Empty where it can't be told: another tool, a file that can't be read, a text that is not in it."""
+    if question.tool not in ("Edit", "Write"):
+        return ""
+    arguments: dict[str, Any] = json.loads(question.arguments)
+    path = arguments.get("file_path")
+    texts = [arguments.get(name) for name in ("content", "old_string", "new_string") if name in arguments]
+    if not isinstance(path, str) or not all(isinstance(text, str) and len(text) <= _MOST_BYTES for text in texts):
+        return ""
+    home = os.path.expanduser("~")
+    facts = examine(path, Workspace(question.directory, home, f"{home}/.kitbag"), question.directory)
+    if facts.special:
+        return ""
+    try:
+        before = _content(facts.resolved)
+        name = one_line(path)  # a break in it would look like a line of the diff
+        return _written(before, arguments, name) if question.tool == "Write" else _edited(before, arguments, name)
+    except (OSError, ValueError):
+        return ""
+
+
+def _content(path: str) -> bytes | None:
+    """None: it does not exist. Raises OSError, and ValueError for what is no file or is too long."""
+    try:
+        # A pipe in its place must not hold us, nor a link lead elsewhere.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    with open(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError("no file")
+        data = file.read(_MOST_BYTES + 1)
+    if len(data) > _MOST_BYTES:
+        raise ValueError("too long")
+    return data
+
+
+def _written(before: bytes | None, arguments: dict[str, Any], path: str) -> str:
+    from kitbag.tools.diffs import diff
+    from kitbag.tools.file_text import file_text
+    from kitbag.tools.write import as_written
+
+    if set(arguments) != {"file_path", "content"}:
+        return ""
+    old = file_text(before) if before is not None else None
+    if before is not None and old is None:
+        return ""
+    return diff(old.text if old is not None else None, as_written(before, arguments["content"]).text, path).text
+
+
+def _edited(before: bytes | None, arguments: dict[str, Any], path: str) -> str:
+    from kitbag.tools.diffs import diff
+    from kitbag.tools.file_text import file_text
+    from kitbag.tools.replacing import Replaced, replace
+
+    if not {"file_path", "old_string", "new_string"} <= set(arguments) <= {"file_path", *SHOWN_IN_DIFF}:
+        return ""
+    old, new, every = arguments["old_string"], arguments["new_string"], arguments.get("replace_all", False)
+    if not before:
+        return diff(None, new, path).text if not old else ""
+    found = file_text(before)
+    if found is None or not old or not isinstance(every, bool):
+        return ""
+    replaced = replace(found.text, old, new, every=every, longest=_MOST_BYTES)
+    return diff(found.text, replaced.text, path).text if isinstance(replaced, Replaced) else ""

@@ -1,0 +1,75 @@
+"""`/context`: draws what fills the window, where it is compacted, and what the biggest pieces are."""
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final
+
+from kitbag.chat.blocks import Bar, Bars, Block, Remark, Table, Tone, words
+from kitbag.runtime.context import context_of_agent
+from kitbag.text.in_words import short_path
+
+if TYPE_CHECKING:
+    from kitbag.chat.chat import Chat
+
+_SHARES: Final[tuple[tuple[str, Tone, frozenset[str]], ...]] = (
+    ("memory", "good", frozenset(("memory",))),
+    ("catalogs", "accent", frozenset(("catalog",))),
+    ("tools", "accent", frozenset(("tool",))),
+    ("loaded skills", "good", frozenset(("skill", "one-turn", "preload"))),
+    ("results", "warning", frozenset(("result", "agent"))),
+    (
+        "messages",
+        "strong",
+        frozenset(("user", "changes", "suggestions", "summary", "image", "reply", "thinking", "call", "stub")),
+    ),
+)
+"""What is in none of these stands in the system prompt."""
+_MOST_PIECES: Final = 10
+
+
+async def context_command(chat: "Chat", arguments: str) -> None:
+    del arguments
+    found = await asyncio.to_thread(context_of_agent(chat.agent))
+    chat.show(bars_of(found), *_biggest(found))
+    skills = found["skills"]
+    if skills["each"]:
+        told = f"{skills['listed']:,} tokens listed, {skills['loaded']:,} loaded, {skills['possible']:,} if all were"
+        chat.show(words(f"skills: {told} · /skills shows each", "dim"))
+    last = found["last_request"]
+    if last["provider"]:
+        counted = f"{last['provider']:,} tokens by the provider's count, {last['ours']:,} by ours"
+        chat.show(words(f"last request: {counted} ({last['residual']:+,})", "dim"))
+    chat.show(*(Remark("warning", warning) for warning in found["warnings"]))
+
+
+def bars_of(found: dict[str, Any]) -> Bars:
+    """Of what `runtime/context` tells; together they are the window, or what is in it where that is more."""
+    used, window = found["tokens"], found["window"]
+    sums = dict.fromkeys(("system prompt", *(label for label, _, _ in _SHARES)), 0)
+    for row in found["groups"]:
+        label = next((label for label, _, kinds in _SHARES if row["kind"] in kinds), "system prompt")
+        sums[label] += row["tokens"]
+    tones: dict[str, Tone] = {"system prompt": "accent", **{label: tone for label, tone, _ in _SHARES}}
+    bars = [Bar(label, tokens, tones[label]) for label, tokens in sums.items() if tokens]
+    free = min(found["left"], max(window - used, 0))
+    kept_free = max(window - used - free, 0)
+    bars.append(Bar("free", free, "dim", f"compacted at {found['compacted_at']:,}"))
+    bars.append(Bar("kept free", kept_free, "dim", "for a reply and for compaction"))
+    full = used / window if window else 0.0
+    title = f"{used:,} of {window:,} tokens, {full:.1%} of the window of {found['model']}"
+    foot = f"{free:,} tokens are left until it is compacted" if free else "it is compacted before the next request"
+    return Bars(tuple(bars), max(window, used), title, foot)
+
+
+def _biggest(found: dict[str, Any]) -> list[Block]:
+    rows = sorted(found["groups"], key=lambda row: -row["tokens"])[:_MOST_PIECES]
+    if not rows:
+        return []
+    cells = tuple((row["kind"], f"{row['tokens']:,}", f"{row['bytes']:,}", _name(row)) for row in rows)
+    more = len(found["groups"]) - len(cells)
+    foot = f"and {more:,} smaller ones: kitbag context · /env shows the prompt itself" if more else ""
+    return [Table(("KIND", "TOKENS", "BYTES", "WHAT"), cells, "The biggest pieces", foot)]
+
+
+def _name(row: dict[str, Any]) -> str:
+    name = short_path(row["name"])
+    return f"{name} ({row['count']} times)".lstrip() if row["count"] > 1 else name

@@ -1,0 +1,117 @@
+"""`/env`: the system prompt exactly as the next request carries it, with its ledger; `/env tools`, `/env KIND`.
+
+Nothing is summed up or left out: the texts, joined, are what the model gets.
+"""
+
+import json
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from kitbag.agent.context_ledger import AtThisMoment, pieces_of
+from kitbag.chat.blocks import Block, Table, Verbatim, words
+from kitbag.errors import NotFoundError
+from kitbag.models.provider import ToolSpec
+from kitbag.text.in_words import count, did_you_mean, short_path
+
+if TYPE_CHECKING:
+    from kitbag.chat.chat import Chat
+    from kitbag.runtime.agent import Agent
+
+
+class Section(NamedTuple):
+    kind: str
+    """As the ledger has it; `tool` for what is told of a tool."""
+    source: str
+    scope: str
+    tokens: int
+    bytes: int
+    note: str
+    """What of it was left out, and why."""
+    text: str
+
+
+async def env_command(chat: "Chat", arguments: str) -> None:
+    prompt, tools = sections_of(chat.agent)
+    wanted = arguments.strip()
+    if not wanted:
+        chat.show(_ledger(prompt, tools), *(_text(section) for section in prompt))
+        chat.show(words(f"{count(len(tools), 'tool')} stand before it: /env tools shows what is told of them", "dim"))
+        return
+    if wanted.casefold() == "tools":
+        own = [section for section in prompt if section.kind == "tools"]
+        chat.show(_ledger(own, tools, each_tool=True), *(_text(section) for section in (*own, *tools)))
+        return
+    found = [section for section in (*prompt, *tools) if _is_called(section, wanted)]
+    if not found:
+        known = dict.fromkeys(("tools", *(one.kind for one in prompt), *(one.source for one in tools)))
+        raise NotFoundError(f"the prompt has no section {wanted!r}", did_you_mean(wanted, known))
+    chat.show(_ledger(found, []), *(_text(section) for section in found))
+
+
+def sections_of(agent: "Agent") -> tuple[list[Section], list[Section]]:
+    """Those of the prompt and those of the tools, in the order of the request."""
+    specs = agent.toolset.specs()
+    counted = [piece for piece in pieces_of(AtThisMoment(agent.session), specs) if not piece.turn]
+    entries = agent.session.prompt
+    prompt = [
+        Section(
+            piece.kind,
+            piece.name,
+            str(entry.get("scope", "")),
+            piece.tokens,
+            piece.bytes,
+            _left_out(str(entry.get("status", "")), int(entry.get("tokens_cut", 0)), str(entry.get("reason", ""))),
+            str(entry["text"]),
+        )
+        for piece, entry in zip(counted, entries, strict=False)
+    ]
+    of_tools = counted[len(entries) :]
+    tools = [
+        Section(piece.kind, piece.name, _origin(spec), piece.tokens, piece.bytes, "", _tool(spec))
+        for piece, spec in zip(of_tools, specs, strict=True)
+    ]
+    return prompt, tools
+
+
+def _left_out(status: str, tokens: int, reason: str) -> str:
+    if status == "kept":
+        return ""
+    return f"{status}: {reason} ({count(tokens, 'token')} not here)" if reason else status
+
+
+def _origin(spec: ToolSpec) -> str:
+    return "server" if spec.name.startswith("mcp__") else "built-in"
+
+
+def _tool(spec: ToolSpec) -> str:
+    return f"{spec.description}\n\n{json.dumps(spec.schema, ensure_ascii=False, indent=2)}"
+
+
+def _is_called(section: Section, wanted: str) -> bool:
+    names = (section.kind, section.source, os.path.basename(section.source), short_path(section.source))
+    return wanted.casefold() in (name.casefold() for name in names)
+
+
+def _ledger(prompt: list[Section], tools: list[Section], *, each_tool: bool = False) -> Block:
+    rows = [_row(section) for section in prompt]
+    if each_tool:
+        rows += [_row(section) for section in tools]
+    elif tools:
+        tokens, size = sum(one.tokens for one in tools), sum(one.bytes for one in tools)
+        rows.append(("tool", f"{tokens:,}", f"{size:,}", "", f"{count(len(tools), 'tool')}: names, words, schemas"))
+    every = (*prompt, *tools)
+    total = sum(section.tokens for section in every)
+    size = sum(section.bytes for section in every)
+    foot = f"{count(total, 'token')} in {size:,} bytes, before the first message"
+    return Table(("KIND", "TOKENS", "BYTES", "SCOPE", "SOURCE"), tuple(rows), "What each request begins with", foot)
+
+
+def _row(section: Section) -> tuple[str, ...]:
+    source = short_path(section.source)
+    note = f" ({section.note})" if section.note else ""
+    return section.kind, f"{section.tokens:,}", f"{section.bytes:,}", section.scope, f"{source}{note}"
+
+
+def _text(section: Section) -> Block:
+    title = f"{section.kind} · {short_path(section.source)} · {count(section.tokens, 'token')}"
+    return Verbatim(section.text, title)

@@ -1,0 +1,120 @@
+"""`/help`: what can be typed and pressed, and `/help NAME` about one of it; `/exit`."""
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from kitbag.chat.blocks import Block, Fields, Table, words
+from kitbag.chat.commands import COMMANDS, Command
+from kitbag.errors import KitbagError, NotFoundError
+from kitbag.library.registry import Registry
+from kitbag.library.skills import Skill
+from kitbag.text.hidden import one_line
+from kitbag.text.in_words import count, did_you_mean, short_path
+
+if TYPE_CHECKING:
+    from kitbag.chat.chat import Chat
+
+_GROUPS: Final = (
+    ("Who answers, and what it may do", ("model", "mode", "persona", "permissions")),
+    ("What it knows", ("skills", "agents", "context", "env", "reload")),
+    ("This conversation and others", ("compact", "export", "undo", "clear", "resume", "exit")),
+    ("Work in the background", ("tasks", "stop")),
+    ("When you are stuck", ("help", "doctor")),
+)
+KEYS: Final = (
+    ("Enter", "send; while it works: queue"),
+    ("Alt-Enter", "a new line"),
+    ("Esc", "cancel what works now; what was done is kept"),
+    ("Ctrl-C twice", "leave; what runs in the background goes on"),
+    ("Shift-Tab", "the next mode: default, acceptEdits, plan"),
+    ("Ctrl-O", "unfold results and thoughts, and fold them again"),
+    ("Up", "take the last queued message back; else what you typed before"),
+    ("Ctrl-R", "search what you typed before"),
+    ("Ctrl-V", "paste an image, or a long text as one piece"),
+    ("Ctrl-G", "write the message in your editor"),
+)
+_MOST_CUSTOM: Final = 20
+
+
+async def help_command(chat: "Chat", arguments: str) -> None:
+    name = arguments.strip().removeprefix("/")
+    if name:
+        chat.show(*await asyncio.to_thread(_about, chat.agent.ground.library, name))
+        return
+    chat.show(*(_group(title, names) for title, names in _groups()))
+    chat.show(Table(("KEY", "WHAT IT DOES"), KEYS, "Keys"))
+    chat.show(*await asyncio.to_thread(_custom, chat.agent.ground.library))
+
+
+async def exit_command(chat: "Chat", arguments: str) -> None:
+    del arguments
+    chat.leave()
+
+
+def _groups() -> list[tuple[str, tuple[str, ...]]]:
+    """All commands, also those that no group here speaks of."""
+    told = {name for _, names in _GROUPS for name in names}
+    rest = tuple(name for name in COMMANDS if name not in told)
+    return [*_GROUPS, *([("More", rest)] if rest else [])]
+
+
+def _group(title: str, names: tuple[str, ...]) -> Block:
+    return Table(
+        ("COMMAND", "WHAT IT DOES"),
+        tuple((_usage(COMMANDS[name]), COMMANDS[name].help) for name in names if name in COMMANDS),
+        title,
+    )
+
+
+def _usage(command: Command) -> str:
+    return f"/{command.name} {command.arguments}".rstrip()
+
+
+def _custom(library: Registry) -> list[Block]:
+    """What a person has made to be called by `/name`."""
+    view = library.view()
+    callable_ = [skill for skill in library.skills if library.judge(skill, view).user]
+    commands = [skill for skill in callable_ if skill.kind == "command"]
+    skills = len(callable_) - len(commands)
+    blocks: list[Block] = []
+    if commands:
+        rows = tuple((_call(skill), one_line(skill.summary)) for skill in commands[:_MOST_CUSTOM])
+        more = len(commands) - len(rows)
+        blocks.append(
+            Table(("COMMAND", "WHAT IT DOES"), rows, "Your commands", f"and {more:,} more: /skills" if more else "")
+        )
+    if skills:
+        blocks.append(words(f"{count(skills, 'skill')} can be called by /name: /skills shows them", "dim"))
+    blocks.append(words("@path puts a file into the message · /help NAME tells more about one", "dim"))
+    return blocks
+
+
+def _call(skill: Skill) -> str:
+    return f"/{skill.full_name} {one_line(skill.argument_hint)}".rstrip()
+
+
+def _about(library: Registry, name: str) -> list[Block]:
+    """Raises NotFoundError with names that are close."""
+    command = COMMANDS.get(name.lower())
+    if command is not None:
+        waits = "" if command.while_working else "when the work in front has ended"
+        return [Fields((("type", _usage(command)), ("does", command.help), ("runs", waits)), f"/{command.name}")]
+    try:
+        skill = library.find_skill(name)
+    except KitbagError as error:
+        near = did_you_mean(name, COMMANDS)
+        both = [fix for fix in (near, error.fix) if fix.startswith("did you mean")]
+        raise NotFoundError(f"nothing is called /{name}", " ".join(both) or "/help shows all commands") from None
+    verdict = library.judge(skill)
+    return [
+        Fields(
+            (
+                ("type", _call(skill) if verdict.user else ""),
+                ("can't be called", "" if verdict.user else verdict.reason),
+                ("does", one_line(skill.summary)),
+                ("is a", skill.kind),
+                ("path", short_path(skill.path)),
+            ),
+            f"/{skill.full_name}",
+        )
+    ]

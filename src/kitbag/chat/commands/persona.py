@@ -1,0 +1,141 @@
+"""`/persona`: who you are here. Shows what another persona would change in skills, agents, tokens and model, asks where
+something would be lost, and changes all of it together.
+
+Used by the chat. The change itself is the runtime's; whatever is shown of it before is what it says itself.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kitbag.chat.blocks import Block, Fields, Remark, Table, words
+from kitbag.chat.face import Form, Option
+from kitbag.errors import NotFoundError, UsageError
+from kitbag.library.registry import NOBODY
+
+if TYPE_CHECKING:
+    from kitbag.chat.chat import Chat
+    from kitbag.library.registry import Registry
+    from kitbag.runtime.persona_change import PersonaChange
+
+_USAGE: Final = "/persona [TEAM/]NAME or /persona none, and --yes to change without a question"
+_MOST_NAMED: Final = 12
+
+
+class _Wanted(NamedTuple):
+    name: str = ""
+    yes: bool = False
+
+
+async def persona_command(chat: "Chat", arguments: str) -> None:
+    wanted = _read(arguments)
+    name = wanted.name or await _choose(chat, chat.agent.ground.library)
+    if name:
+        await _change(chat, name, wanted.yes)
+
+
+def _read(arguments: str) -> _Wanted:
+    """Raises UsageError."""
+    names = arguments.split()
+    flags = {name for name in names if name.startswith("-")}
+    names = [name for name in names if name not in flags]
+    unknown = sorted(flags - {"--yes", "-y"})
+    if unknown or len(names) > 1:
+        what = f"/persona has no {unknown[0]}" if unknown else "/persona takes one name"
+        raise UsageError(what, _USAGE)
+    return _Wanted(names[0] if names else "", bool(flags))
+
+
+async def _choose(chat: "Chat", library: "Registry") -> str:
+    """Its full name, or `none`; empty: nothing is to change."""
+    personas = list(library.personas)
+    if not personas:
+        chat.show(words("There are no personas here. docs/personas.md says how to write one."))
+        return ""
+    now = library.persona.full_name if library.persona is not None else NOBODY
+    if chat.face.is_plain:
+        rows = tuple(("*" if one.full_name == now else "", one.full_name, one.description) for one in personas)
+        foot = f"/persona NAME chooses one, /persona {NOBODY} takes it off; * is what you are now"
+        chat.show(Table(("", "PERSONA", "DESCRIPTION"), rows), words(foot, "dim"))
+        return ""
+    told = {one.full_name: one.description for one in personas}
+    told[NOBODY] = "no persona: a team's skills load by their full names"
+    keys = {str(at): name for at, name in enumerate(told, 1)}
+    options = [Option(key, f"{name} (now)" if name == now else name, told[name]) for key, name in keys.items()]
+    default = next((key for key, name in keys.items() if name == now), "")
+    filled = await chat.face.ask(Form("Who are you here?", tuple(options), default=default))
+    return keys[filled.keys[0]] if filled is not None and filled.keys else ""
+
+
+async def _change(chat: "Chat", name: str, yes: bool) -> None:
+    """Raises KitbagError where there is no such persona, or it can't be had."""
+    preview = await _preview(chat, name)
+    if preview.before == preview.after:
+        chat.show(words(f"you are {_who(preview.after)} already"))
+        return
+    shown, loss = preview_blocks(preview), _loss(preview)
+    if loss and not yes:
+        options = (Option("y", "Yes, change"), Option("n", "No, stay as it is"))
+        filled = await chat.face.ask(Form(f"{loss} Change?", options, shown))
+        if filled is None or filled.keys != ("y",):
+            chat.show(words("nothing has changed"))
+            return
+    else:
+        chat.show(*shown)
+    done = await chat.agent.use_persona(name)
+    chat.show(words(f"You are {_who(done.after)} from now on.", "good"), *_told_dropped(done))
+    chat.refresh()
+
+
+async def _preview(chat: "Chat", name: str) -> "PersonaChange":
+    try:
+        return await chat.agent.preview_persona(name)
+    except NotFoundError as error:
+        known = [one.full_name for one in chat.agent.ground.library.personas]
+        if error.fix.startswith("did you mean") or not known:
+            raise
+        more = f" and {len(known) - _MOST_NAMED} more" if len(known) > _MOST_NAMED else ""
+        raise NotFoundError(error.problem, f"there are: {', '.join(known[:_MOST_NAMED])}{more}") from None
+
+
+def _who(name: str) -> str:
+    return name or "nobody in particular"
+
+
+def preview_blocks(change: "PersonaChange") -> tuple[Block, ...]:
+    """What comes and goes. Used before it is done, so that nobody is surprised."""
+    pairs = (
+        ("skills", _both(change.skills_gained, change.skills_lost)),
+        ("on demand", _both(change.on_demand_gained, change.on_demand_lost)),
+        ("agents", _both(change.agents_gained, change.agents_lost)),
+        ("unloads", ", ".join(change.dropped)),
+        ("model", change.model),
+        ("prompt", _tokens(change.tokens_before, change.tokens_after)),
+    )
+    title = f"{change.before or 'no persona'} → {change.after or 'no persona'}"
+    return Fields(pairs, title), *(Remark("warning", warning) for warning in change.warnings)
+
+
+def _both(gained: Sequence[str], lost: Sequence[str]) -> str:
+    return "  ".join([*(f"+{name}" for name in gained), *(f"-{name}" for name in lost)])
+
+
+def _tokens(before: int, after: int) -> str:
+    return f"{before:,} → {after:,} tokens ({after - before:+,})"
+
+
+def _loss(change: "PersonaChange") -> str:
+    """What can't be had back by changing once more; empty: nothing."""
+    said: list[str] = []
+    if change.dropped:
+        said.append(f"{', '.join(change.dropped)} will be unloaded.")
+    if change.model:
+        said.append(f"{change.model} will answer.")
+    return " ".join(said)
+
+
+def _told_dropped(change: "PersonaChange") -> list[Block]:
+    if not change.dropped:
+        return []
+    return [
+        Remark("info", f"unloaded, because {change.after or 'nobody'} may not see them: {', '.join(change.dropped)}")
+    ]

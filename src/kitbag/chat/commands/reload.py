@@ -1,0 +1,23 @@
+"""`/reload`: skills, agents, settings and memory are read anew, and what has changed is shown."""
+
+from typing import TYPE_CHECKING
+
+from kitbag.chat.blocks import Block, Remark, words
+
+if TYPE_CHECKING:
+    from kitbag.chat.chat import Chat
+
+
+async def reload_command(chat: "Chat", arguments: str) -> None:
+    reloaded = await chat.agent.reload()
+    # As a model is told of them, without what marks that for it.
+    changes = [line for line in reloaded.changes.split("\n") if line.strip("</>") != "library-changes" and line]
+    blocks: list[Block] = [words("\n".join(changes))] if changes else []
+    if reloaded.dropped:
+        blocks.append(words(f"not loaded any more: {', '.join(reloaded.dropped)}", "warning"))
+    if reloaded.tokens_before != reloaded.tokens_after:
+        blocks.append(words(f"the prompt: {reloaded.tokens_before:,} → {reloaded.tokens_after:,} tokens", "dim"))
+    if not blocks:
+        blocks.append(words("everything was read anew; nothing has changed", "dim"))
+    chat.show(*blocks, *(Remark(*notice) for notice in reloaded.notices))
+    chat.refresh()

@@ -1,0 +1,288 @@
+"""`/tasks` and `/stop`: what other agents and background commands do; read, stopped, resumed, and answered.
+
+A live panel where the face has panels, and the same in words where it has none. Uses runtime for all that it does.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final
+
+from kitbag.chat.blocks import Remark, words
+from kitbag.chat.face import Action, Form, Option, Panel
+from kitbag.chat.task_blocks import COLUMNS, LiveTasks, blocks_of_page, blocks_of_task, page_of, table_of
+from kitbag.errors import KitbagError, NotFoundError, UsageError
+from kitbag.permissions.approval_queue import NOT_WRITTEN_DOWN, ApprovalQueue, Waiting, check_person
+from kitbag.permissions.approvals import Answer
+from kitbag.runtime.resuming import check_resumable, resume_task
+from kitbag.runtime.stopping import stop_task, told_stopped
+from kitbag.runtime.task_questions import questions_of, with_all_below
+from kitbag.runtime.worker_process import look_after
+from kitbag.tasks.board import Board
+from kitbag.tasks.model import Task
+
+if TYPE_CHECKING:
+    from kitbag.chat.chat import Chat
+
+_VERBS: Final = ("all", "show", "output", "stop", "resume", "answer")
+_LOOK_SECONDS: Final = 1.0
+_ACTIONS: Final = (
+    Action("enter", "read"),
+    Action("s", "stop"),
+    Action("r", "resume"),
+    Action("a", "answer"),
+)
+
+
+async def tasks_command(chat: "Chat", arguments: str) -> None:
+    verb, _, rest = arguments.strip().partition(" ")
+    rest = rest.strip()
+    board = await _board(chat)
+    match verb:
+        case "" | "all":
+            await _list(chat, board, everything=verb == "all")
+        case "show":
+            await _show(chat, board, _find(board, rest, verb))
+        case "output":
+            name, _, offset = rest.partition(" ")
+            task = _find(board, name, verb)
+            page = await asyncio.to_thread(page_of, board, task, _offset(offset.strip()))
+            chat.show(*blocks_of_page(page, task))
+        case "stop":
+            await _stop(chat, board, [_find(board, name, verb) for name in rest.split() or [""]])
+        case "resume":
+            name, _, request = rest.partition(" ")
+            await _resume(chat, board, _find(board, name, verb), request.strip())
+        case "answer":
+            await _answer(chat, board, rest)
+        case _:
+            await _show(chat, board, _find_or_verb(board, arguments.strip()))
+
+
+async def stop_command(chat: "Chat", arguments: str) -> None:
+    names = arguments.split()
+    if not names:
+        if not await chat.cancel():
+            left = chat.background.running
+            fix = "the background: /stop all, or /stop ID; /tasks shows it" if left else ""
+            chat.show(Remark("info", "nothing works in front", fix))
+        return
+    board = await _board(chat)
+    if names == ["all"]:
+        was_working = await chat.cancel()
+        tasks = _topmost(board.below(chat.agent.session.id))
+        if tasks:
+            await _stop(chat, board, tasks)
+        elif not was_working:
+            chat.show(Remark("info", "nothing of this conversation is at work"))
+        return
+    await _stop(chat, board, [_find(board, name, "stop") for name in names])
+
+
+def _topmost(tasks: list[Task]) -> list[Task]:
+    """Of those that run: what they began is stopped with them."""
+    running = {task.id: task for task in tasks if not task.is_finished}
+    return [task for task in running.values() if task.parent not in running]
+
+
+async def _board(chat: "Chat") -> Board:
+    """Read in a thread: there may be years of it."""
+    board = Board(chat.agent.journal)
+    await asyncio.to_thread(board.refresh)
+    return board
+
+
+def _home(chat: "Chat") -> str:
+    return chat.agent.ground.places.kitbag_home
+
+
+def _find(board: Board, name: str, verb: str) -> Task:
+    if not name:
+        raise UsageError(f"which task is meant? /tasks {verb} needs an id", "/tasks shows them")
+    try:
+        return board.find(name)
+    except NotFoundError as error:
+        fix = error.fix if error.fix.startswith("did you") else "`/tasks all` shows those there are"
+        raise NotFoundError(error.problem, fix) from None
+
+
+def _find_or_verb(board: Board, text: str) -> Task:
+    try:
+        return _find(board, text, "show")
+    except NotFoundError as error:
+        close = get_close_matches(text.split()[0].lower(), _VERBS, 1, 0.6)
+        if not close:
+            raise
+        raise UsageError(error.problem, f"did you mean /tasks {close[0]}?") from None
+
+
+def _offset(text: str) -> int:
+    if text and not (text.isascii() and text.isdecimal() and len(text) < 16):
+        raise UsageError(f"{text[:40]!r} is no place in an output", "give the number that stood below the last page")
+    return int(text or 0)
+
+
+# All of them
+
+
+async def _list(chat: "Chat", board: Board, *, everything: bool) -> None:
+    hosting = await look_after(board, _home(chat))
+    if hosting.problem:
+        chat.show(Remark("warning", hosting.problem))
+    directory = "" if everything else chat.agent.ground.places.cwd
+    live = LiveTasks(Board(chat.agent.journal), chat.agent.session.id, directory)
+    seen = await asyncio.to_thread(live.look)
+    if not await _open_panel(chat, board, live):
+        chat.show(table_of(seen, live.left_out))
+
+
+async def _open_panel(chat: "Chat", board: Board, live: LiveTasks) -> bool:
+    async def keep() -> None:
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            with contextlib.suppress(KitbagError):  # what was seen last stays
+                await asyncio.to_thread(live.look)
+
+    async def act(key: str, task_id: str) -> None:
+        try:
+            await _act(chat, board, key, board.find(task_id))
+            await asyncio.to_thread(live.look)
+        except KitbagError as error:
+            chat.show(Remark("error", error.problem, error.fix))
+
+    keeping = asyncio.create_task(keep())
+    try:
+        empty = "there are no tasks here; /tasks all shows those of other directories"
+        return await chat.face.open(Panel(f"Tasks: {COLUMNS}", live.rows, _ACTIONS, act, empty))
+    finally:
+        keeping.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await keeping
+
+
+async def _act(chat: "Chat", board: Board, key: str, task: Task) -> None:
+    match key:
+        case "enter":
+            await _show(chat, board, task, asks=True)
+        case "s":
+            await _stop(chat, board, [task])
+        case "r":
+            await _ask_and_resume(chat, board, task)
+        case _:
+            await _answer_tasks(chat, with_all_below(board, task))
+
+
+# One of them
+
+
+async def _show(chat: "Chat", board: Board, task: Task, *, asks: bool = False) -> None:
+    """`asks`: page after page, as long as the person wants more."""
+    chat.show(*await asyncio.to_thread(blocks_of_task, board, task))
+    offset = 0
+    while True:
+        page = await asyncio.to_thread(page_of, board, task, offset)
+        if not page.text and not offset:
+            return
+        chat.show(*blocks_of_page(page, task))
+        if not asks or not page.next:
+            return
+        form = Form("There is more.", (Option("m", "the next page"), Option("q", "enough")), default="m")
+        filled = await chat.face.ask(form)
+        if filled is None or filled.keys != ("m",):
+            return
+        offset = page.next
+
+
+async def _stop(chat: "Chat", board: Board, tasks: Iterable[Task]) -> None:
+    """At once, since each may take its time."""
+    stopped = await asyncio.gather(*(stop_task(board, task, "person") for task in tasks))
+    chat.show(words("\n".join(told_stopped(one) for one in stopped)))
+    chat.background.count_again()
+    chat.refresh()
+
+
+async def _ask_and_resume(chat: "Chat", board: Board, task: Task) -> None:
+    check_resumable(task)
+    prompt = f"What is {task.agent} {task.id} to do now?"
+    filled = await chat.face.ask(Form(prompt, free="words for it; Enter alone: it goes on as it was"))
+    if filled is not None:
+        await _resume(chat, board, task, filled.text.strip())
+
+
+async def _resume(chat: "Chat", board: Board, task: Task, request: str) -> None:
+    hosting = await resume_task(board, task, request, _home(chat))
+    chat.show(words(f"{task.id} goes on in the background"))
+    if hosting.problem:
+        chat.show(Remark("warning", hosting.problem))
+    chat.background.count_again()
+    chat.refresh()
+
+
+# Its questions
+
+
+async def _answer(chat: "Chat", board: Board, name: str) -> None:
+    """Of a task and all below it, by the number of a question, or all of this conversation."""
+    if not name:
+        await _answer_tasks(chat, board.below(chat.agent.session.id))
+        return
+    try:
+        tasks = with_all_below(board, _find(board, name, "answer"))
+    except NotFoundError:
+        queue = ApprovalQueue(chat.agent.journal)
+        if not any(one.question.id.startswith(name) for one in queue.pending()):
+            raise
+        await _answer_one(chat, queue, queue.find(name))
+        return
+    await _answer_tasks(chat, tasks)
+
+
+async def _answer_tasks(chat: "Chat", tasks: Iterable[Task]) -> None:
+    queue = ApprovalQueue(chat.agent.journal)
+    waiting = await asyncio.to_thread(questions_of, queue, tuple(tasks))
+    if not waiting:
+        chat.show(Remark("info", "nothing waits for an answer here"))
+    for _, one in waiting:
+        if not await _answer_one(chat, queue, one):
+            return
+
+
+async def _answer_one(chat: "Chat", queue: ApprovalQueue, waiting: Waiting) -> bool:
+    """False: the person left it, and it waits on."""
+    check_person()
+    question = waiting.question
+    if not waiting.is_whole:
+        chat.show(Remark("warning", f"it can only be denied: {NOT_WRITTEN_DOWN}"))
+    given = await _ask_while_it_waits(chat, queue, waiting)
+    if given is None:
+        chat.show(Remark("info", f"question {question.id} waits on", f"/tasks answer {question.id}"))
+        return False
+    if isinstance(given, Answer):
+        await asyncio.to_thread(queue.answer, question.id, given, "chat")
+        done = "denied" if given.choice == "deny" else "allowed" if given.scope != "once" else "allowed once"
+        chat.show(words(f"{done}: {question.asked_by}", "bad" if given.choice == "deny" else "good"))
+    else:
+        chat.show(Remark("info", f"question {question.id} was answered elsewhere, or nobody needs it any more"))
+    chat.background.count_again()
+    chat.refresh()
+    return True
+
+
+async def _ask_while_it_waits(chat: "Chat", queue: ApprovalQueue, waiting: Waiting) -> Answer | bool | None:
+    """The person's answer; None when they left it; True when another one was given elsewhere meanwhile."""
+    from kitbag.chat.approver import ask_approval
+
+    question = waiting.question
+    asking = asyncio.create_task(ask_approval(chat.face, question, may_allow=waiting.is_whole))
+    answered = asyncio.create_task(queue.wait(question.id))
+    try:
+        await asyncio.wait((asking, answered), return_when=asyncio.FIRST_COMPLETED)
+        if asking.done():
+            return asking.result()
+        answered.result()  # or what kept it from being heard
+        return True
+    finally:
+        for task in (asking, answered):
+            task.cancel()
+        await asyncio.gather(asking, answered, return_exceptions=True)

@@ -1,0 +1,103 @@
+"""`/undo`: what the last request did to files is shown, then taken back, if they are still as the agent left them.
+
+`/undo N` takes back what your Nth message caused, `/undo redo` does again what was undone last.
+"""
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from kitbag.chat.blocks import Block, Diff, Remark, Table, words
+from kitbag.chat.face import Form, Option
+from kitbag.errors import UsageError
+from kitbag.runtime.undoing import CUT_OFF, WORDS, Planned, Undoing, failed, result_in_words
+from kitbag.text.in_words import count, short_path
+
+if TYPE_CHECKING:
+    from kitbag.chat.chat import Chat
+
+_MOST_ROWS: Final = 100
+_MOST_DIFFS: Final = 20
+
+
+async def undo_command(chat: "Chat", arguments: str) -> None:
+    number, redo = _read(arguments.split())
+    agent = chat.agent
+
+    def plan() -> tuple[Undoing, Planned, Block]:
+        undoing = Undoing(agent.journal, agent.ground.places, agent.session.id)
+        planned = undoing.choose(number, redo)
+        return undoing, planned, _table(undoing, planned)
+
+    undoing, planned, table = await asyncio.to_thread(plan)
+    if undoing.recovered or planned.turn.interrupted:
+        chat.show(Remark("warning", CUT_OFF))
+    undoing.check(planned, force=True)
+    chat.show(table)
+    if not await _agrees(chat, undoing, planned):
+        chat.show(words("nothing was changed"))
+        return
+    restored = await asyncio.to_thread(undoing.restore, planned)
+    chat.show(words(result_in_words(planned, restored)))
+    chat.show(*(Remark("info", f"left: {short_path(path)}: {why}") for path, why in restored.left))
+    error = failed(restored)
+    if error is not None:
+        raise error
+    again = "" if redo else "; /undo redo does it again"
+    chat.show(words(f"the model is told with your next message{again}", "dim"))
+
+
+def _read(parts: list[str]) -> tuple[int | None, bool]:
+    """Raises UsageError."""
+    redo = "redo" in parts
+    numbers = [part for part in parts if part != "redo"]
+    if not numbers:
+        return None, redo
+    if len(numbers) > 1 or not numbers[0].isascii() or not numbers[0].isdigit() or len(numbers[0]) > 9:
+        raise UsageError(f"{' '.join(numbers)!r} is not the number of a message", "type /undo, /undo 3 or /undo redo")
+    return int(numbers[0]), redo
+
+
+def _table(undoing: Undoing, planned: Planned) -> Block:
+    shown = planned.steps[:_MOST_ROWS]
+    rows = tuple((WORDS[step.done], undoing.detail(step), short_path(step.path), step.problem) for step in shown)
+    more = len(planned.steps) - len(shown)
+    verb = "Do again" if planned.redo else "Take back"
+    about = f": {planned.turn.about}" if planned.turn.about else ""
+    foot = f"and {count(more, 'more file')}" if more else ""
+    return Table(("DO", "CHANGE", "FILE", "PROBLEM"), rows, f"{verb} message {planned.turn.number}{about}", foot)
+
+
+async def _agrees(chat: "Chat", undoing: Undoing, planned: Planned) -> bool:
+    """Where a file is not as the agent left it, only by an answer of its own."""
+    while True:
+        filled = await chat.face.ask(_form(planned))
+        answer = filled.keys[0] if filled is not None and filled.keys else "n"
+        if answer != "d":
+            return answer in ("y", "f")
+        chat.show(*await asyncio.to_thread(_diffs, undoing, planned))
+
+
+def _form(planned: Planned) -> Form:
+    refused = planned.refused
+    look, leave = Option("d", "show the differences"), Option("n", "leave everything as it is")
+    if not refused:
+        verb = "do it again" if planned.redo else "take it back"
+        return Form(f"{verb[0].upper()}{verb[1:]}?", (Option("y", f"yes, {verb}"), look, leave))
+    impossible = sum(not step.possible for step in refused)
+    note = f"{count(impossible, 'file')} can't be restored and stay as they are" if impossible else ""
+    force = Option("f", "do it all the same; what is overwritten is kept", note)
+    named = count(len(refused), "file")
+    above = (Remark("warning", f"{named} not as the agent left them, or not to be restored: see PROBLEM"),)
+    return Form("Overwrite what was changed since?", (force, look, leave), above)
+
+
+def _diffs(undoing: Undoing, planned: Planned) -> list[Block]:
+    blocks: list[Block] = []
+    for step in planned.steps[:_MOST_DIFFS]:
+        found = undoing.diff(step)
+        if found is not None and found.text:
+            blocks.append(Diff(found.text))
+    more = len(planned.steps) - _MOST_DIFFS
+    if more > 0:
+        blocks.append(words(f"and {more:,} more: kitbag undo --show", "dim"))
+    return blocks or [words("there is nothing that could be shown as text", "dim")]

@@ -1,0 +1,155 @@
+"""What was typed before, in this chat and in earlier ones: of this directory first.
+
+Used by the terminal face; prompt_toolkit asks for it. One line of JSON an entry in a file for this user alone, appended
+under a lock, so that two chats lose nothing of each other. What can't be read or written is a remark, not the end.
+"""
+
+import json
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple, cast
+
+from prompt_toolkit.history import History as BaseHistory
+
+from kitbag.errors import KitbagError
+from kitbag.store import private_files
+from kitbag.store.private_files import StoreError
+
+FILE: Final = "state/history"
+MOST_ENTRIES: Final = 2_000
+LONGEST_ENTRY: Final = 20_000
+MOST_BYTES: Final = 4 << 20
+"""Of the file, about: what is older is left out and then removed."""
+_LOCK: Final = f"{FILE}.lock"
+_LOCK_SECONDS = 1.0
+_SOME_MORE = MOST_ENTRIES // 10
+"""Entries beyond the most, so that the file is not rewritten each time."""
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class Entry(NamedTuple):
+    directory: str
+    text: str
+
+
+class History(BaseHistory):
+    def __init__(
+        self,
+        kitbag_home: str,
+        directory: str,
+        hide: Callable[[str], str],
+        tell: Callable[[str], None] = lambda remark: None,
+    ) -> None:
+        """`hide` takes secrets out of what is written down; `tell` gets a remark, once, when the file can't be used."""
+        super().__init__()
+        self._home = kitbag_home
+        self._directory = directory
+        self._hide = hide
+        self._tell = tell
+        self._has_told = False
+
+    def load_history_strings(self) -> Iterable[str]:
+        """The newest first: of this directory, then of others. The same words come once."""
+        try:
+            entries = [entry for line in _lines(self._read()) if (entry := _entry(line)) is not None]
+        except (KitbagError, OSError) as error:
+            self._remark("read", error)
+            return []
+        entries.reverse()
+        here = [entry.text for entry in entries if entry.directory == self._directory]
+        return list(dict.fromkeys((*here, *(entry.text for entry in entries))))
+
+    def append_string(self, string: str) -> None:
+        """The last one again is no new entry, and neither are blanks."""
+        if string.strip() and self._loaded_strings[:1] != [string]:
+            super().append_string(string)
+
+    def store_string(self, string: str) -> None:
+        if len(string) > LONGEST_ENTRY:
+            return  # this chat remembers it
+        body = {"at": int(time.time()), "directory": self._directory, "text": self._hide(string)}
+        line = json.dumps(body).encode() + b"\n"
+        try:
+            with private_files.locked(self._home, _LOCK, _LOCK_SECONDS):
+                self._append(line)
+                self._trim()
+        except (KitbagError, OSError) as error:
+            self._remark("written", error)
+
+    def _remark(self, what: str, error: Exception) -> None:
+        if not self._has_told:
+            self._has_told = True
+            problem = error.problem if isinstance(error, KitbagError) else str(error)
+            self._tell(f"what you type is not remembered: the history can't be {what}: {problem}")
+
+    def _append(self, line: bytes) -> None:
+        """Behind a line that somebody did not finish, on a new one."""
+        descriptor = self._open(os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        assert descriptor is not None
+        with open(descriptor, "r+b", buffering=0) as file:
+            size = os.fstat(descriptor).st_size
+            ends = size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"
+            data = line if ends else b"\n" + line
+            if file.write(data) != len(data):
+                raise StoreError("the disk is full", "make room on it")
+
+    def _trim(self) -> None:
+        data = self._read()
+        if data.count(b"\n") > MOST_ENTRIES + _SOME_MORE or len(data) > MOST_BYTES:
+            kept = [line for line in _lines(data) if _entry(line) is not None][-MOST_ENTRIES:]
+            while sum(map(len, kept)) > MOST_BYTES // 2:
+                del kept[: len(kept) // 4 + 1]
+            private_files.write(self._home, FILE, b"".join(line + b"\n" for line in kept))
+
+    def _read(self) -> bytes:
+        """The end of the file, a little more than is kept of it."""
+        descriptor = self._open(os.O_RDONLY)
+        if descriptor is None:
+            return b""
+        with open(descriptor, "rb", buffering=0):
+            start = max(0, os.fstat(descriptor).st_size - 2 * MOST_BYTES)
+            data = os.pread(descriptor, 2 * MOST_BYTES, start)
+        return data.partition(b"\n")[2] if start else data
+
+    def _open(self, flags: int) -> int | None:
+        """None: there is no file. No link is followed, and nothing that could hold us is opened."""
+        folder, name = os.path.split(FILE)
+        place = os.path.join(self._home, FILE)
+        with private_files.directory(self._home, folder) as inside:
+            try:
+                descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600, dir_fd=inside)
+            except FileNotFoundError:
+                return None
+            except OSError as error:
+                raise private_files.cannot("used", place, error) from error
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise StoreError(f"{place} is not a file", "move it away")
+            if stat.S_IMODE(status.st_mode) & 0o077 and status.st_uid == os.geteuid():
+                os.fchmod(descriptor, 0o600)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+
+def _lines(data: bytes) -> list[bytes]:
+    return [line for line in data.split(b"\n") if line.strip()]
+
+
+def _entry(line: bytes) -> Entry | None:
+    """None for a line that is damaged."""
+    try:
+        found: object = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    fields = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+    directory, text = fields.get("directory"), fields.get("text")
+    if not isinstance(directory, str) or not isinstance(text, str) or not text.strip():
+        return None
+    # Also a file that others wrote puts nothing into the line that a terminal would obey.
+    return Entry(directory, _CONTROL.sub("", text).encode("utf-8", "replace").decode())

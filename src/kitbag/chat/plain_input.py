@@ -1,0 +1,140 @@
+"""Lines from a terminal, a pipe or a file, as they come, without holding up anything else.
+
+Used by the plain face. The descriptor is read where it has something; what nobody has taken yet is bounded, so that a
+large file is read as fast as it is answered. A line that ends in `\\` goes on in the next.
+"""
+
+import asyncio
+import codecs
+import contextlib
+import os
+import select
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final
+
+_CHUNK: Final = 1 << 16
+_MOST_WAITING: Final = 1_000
+LONGEST_LINE: Final = 10 << 20
+
+
+class LineInput:
+    def __init__(self, stream: Any, on_news: Callable[[], None]) -> None:
+        """`on_news` is called when there may be a line, or the end."""
+        self.descriptor = _descriptor(stream)
+        self.is_terminal = self.descriptor >= 0 and os.isatty(self.descriptor)
+        self.at_end = self.descriptor < 0
+        self.too_long = 0
+        """Lines that were left out."""
+        self._lines: deque[str] = deque()
+        self._answers: deque[str] | None = None
+        """While something is asked, lines go there."""
+        self._rest = ""
+        self._skips = False
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._on_news = on_news
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_polled = False
+
+    def start(self) -> None:
+        """Again, too, after it was stopped."""
+        if self.at_end or self._loop is not None or self._is_polled:
+            return
+        loop = asyncio.get_running_loop()
+        try:
+            loop.add_reader(self.descriptor, self._readable)
+            self._loop = loop
+        except (OSError, PermissionError):  # a file, which never has to be waited for
+            self._is_polled = True
+
+    def stop(self) -> None:
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.remove_reader(self.descriptor)
+        self._loop = None
+
+    def take(self) -> str | None:
+        """The next line, without its end; None: there is none yet, or no more."""
+        while not self._lines and self._is_polled and not self.at_end:
+            self._read()
+        if not self._lines:
+            return None
+        line = self._lines.popleft()
+        if len(self._lines) < _MOST_WAITING // 2:
+            self.start()
+        return line
+
+    def begin_question(self) -> str:
+        """At a terminal. Lines that were typed before stay messages; one without its end is dropped, and given here."""
+        self._drain()
+        dropped, self._rest = self._rest, ""
+        self._answers = deque()
+        return dropped
+
+    def take_answer(self) -> str | None:
+        return self._answers.popleft() if self._answers else None
+
+    def end_question(self) -> None:
+        self._lines += self._answers or ()
+        self._answers = None
+
+    def _drain(self) -> None:
+        """Also of a line that has no end yet, which a terminal keeps to itself as long as it collects lines."""
+        import termios
+
+        with contextlib.suppress(termios.error, OSError):
+            before = termios.tcgetattr(self.descriptor)
+            during = termios.tcgetattr(self.descriptor)
+            during[3] &= ~termios.ICANON
+            during[6][termios.VMIN], during[6][termios.VTIME] = 0, 0
+            termios.tcsetattr(self.descriptor, termios.TCSANOW, during)
+            try:
+                while data := os.read(self.descriptor, _CHUNK):
+                    self._split(self._decoder.decode(data))
+            finally:
+                termios.tcsetattr(self.descriptor, termios.TCSANOW, before)
+
+    def _readable(self) -> None:
+        ready, _, _ = select.select([self.descriptor], [], [], 0)  # another process may read it, too
+        if ready:
+            self._read()
+        if len(self._lines) >= _MOST_WAITING or self.at_end:
+            self.stop()
+        self._on_news()
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self.descriptor, _CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:  # the terminal has gone
+            data = b""
+        self._split(self._decoder.decode(data, not data))
+        if not data:
+            self.at_end = True
+            if self._rest.strip() and not self._skips:
+                self._lines.append(self._rest)
+            self._rest = ""
+
+    def _split(self, text: str) -> None:
+        *lines, rest = text.split("\n")
+        for line in lines:
+            whole, self._rest = self._rest + line.removesuffix("\r"), ""
+            if self._skips:
+                self._skips = False
+            elif (len(whole) - len(whole.rstrip("\\"))) % 2:
+                self._rest = f"{whole[:-1]}\n"
+            else:
+                (self._lines if self._answers is None else self._answers).append(whole)
+        if not self._skips:
+            self._rest += rest
+        if len(self._rest) > LONGEST_LINE:
+            self._rest, self._skips = "", True
+            self.too_long += 1
+
+
+def _descriptor(stream: Any) -> int:
+    """-1: there is none."""
+    try:
+        return -1 if stream is None or stream.closed else int(stream.fileno())
+    except (OSError, ValueError, AttributeError):
+        return -1

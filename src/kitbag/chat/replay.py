@@ -1,0 +1,128 @@
+"""The last of a conversation that is gone on with, as it looked when it was had.
+
+Used by event_view. Messages come from the session; what a person was told of each result is in the journal's records.
+"""
+
+import html
+import re
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from kitbag.agent.session import NOTE, PREFIX, Session, is_said
+from kitbag.chat.blocks import Block, Reply, Said, Thought, ToolDone, words
+from kitbag.chat.call_titles import summary_of, title_of, todos_in
+from kitbag.errors import KitbagError
+from kitbag.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, Usage
+from kitbag.text.in_words import count
+
+_MOST_FORKS: Final = 20
+_HEAD = re.compile(r'<task-notification task-id="([^"]*)" status="([^"]*)" agent="([^"]*)"')
+_OURS: Final = ("suggested-skills", "library-changes", "session-changes")
+"""What was told to the model behind the words of the person."""
+
+
+class Replayed(NamedTuple):
+    blocks: tuple[Block, ...]
+    used: int
+    """Tokens of the last request and its reply."""
+    todos: tuple[tuple[str, str], ...]
+    """Unless all are done."""
+
+
+class _Told(NamedTuple):
+    summary: str = ""
+    details: str = ""
+
+
+def replayed(session: Session, exchanges: int) -> Replayed:
+    lines = session.lines()
+    said = [at for at, (seq, message) in enumerate(lines) if seq and is_said(message)]
+    start = said[-exchanges] if len(said) >= exchanges else 0
+    shown = [(seq, message) for seq, message in lines[start:] if seq]
+    told, used = _records(session, shown[0][0] if shown else 0)
+    results = {result.call_id: result for _, message in shown for result in message.results}
+    blocks: list[Block] = []
+    if shown and (len(said) > exchanges or len(shown) < len(lines[start:])):
+        blocks.append(words(f"… {_earlier(len(said) - exchanges)}", "dim"))
+    for _, message in shown:
+        blocks += _user(message) if message.role == "user" else _reply(message, results, told)
+    return Replayed(tuple(blocks), used, _todos(session))
+
+
+def _earlier(more: int) -> str:
+    return f"{count(more, 'earlier exchange')} before this" if more > 0 else "what was before this is summed up"
+
+
+def _todos(session: Session) -> tuple[tuple[str, str], ...]:
+    calls = [call for call in session.called.values() if call.name == "TodoWrite" and call.id in session.began]
+    todos = todos_in(calls[-1].arguments) if calls else ()
+    return todos if any(status != "completed" for status, _ in todos) else ()
+
+
+def _records(session: Session, since: int) -> tuple[dict[str, _Told], int]:
+    """Of the calls since then what a person was told, and how many tokens the last reply took."""
+    told: dict[str, _Told] = {}
+    used = 0
+    stream: str = session.stream
+    for _ in range(_MOST_FORKS):
+        origin = ""
+        for body, kind in _read(session, stream, since):
+            if kind == "session":
+                origin = str(body.get("forked_from") or "")
+            elif kind == "result":
+                call = str(body["result"].get("call_id", ""))
+                told.setdefault(call, _Told(str(body.get("summary", "")), str(body.get("details", ""))))
+            elif kind == "reply" and stream == session.stream:
+                usage = Usage(*body.get("usage", ()))
+                used = usage.shown_to_model + usage.output or used
+        origin = origin or (session.header.forked_from if stream == session.stream else "")
+        if not origin:
+            break
+        stream = PREFIX + origin
+    return told, used
+
+
+def _read(session: Session, stream: str, since: int) -> Iterator[tuple[dict[str, Any], str]]:
+    """As far as they can be read: a session that is damaged is told as such by the one who opens it."""
+    try:
+        for record in session.journal.read(stream, max(since - 1, 0)):
+            if record.kind in ("session", "result", "reply"):
+                yield dict(record.body), record.kind
+    except (KitbagError, KeyError, TypeError, ValueError, AttributeError):
+        return
+
+
+def _user(message: Message) -> Iterator[Block]:
+    """What a person said; notes in a line; results stand with their calls."""
+    if message.results:
+        return
+    if message.text.startswith(NOTE):
+        for task, status, agent in _HEAD.findall(message.text):
+            yield words(html.unescape(f"task {task} ({agent}): {status}"), "dim")
+        return
+    texts = [part.text for part in message.parts if isinstance(part, Text)]
+    images = sum(isinstance(part, Image) for part in message.parts)
+    yield Said(_without_ours(texts[-1]) if texts else "", images)  # before it stands a skill, where one was called
+
+
+def _without_ours(text: str) -> str:
+    ends = [tag for tag in _OURS if text.rstrip().endswith(f"</{tag}>")]
+    start = text.rfind(f"<{ends[0]}>\n") if ends else -1
+    return _without_ours(text[:start].rstrip("\n")) if start >= 0 else text
+
+
+def _reply(message: Message, results: dict[str, ToolResult], told: dict[str, _Told]) -> Iterator[Block]:
+    for text in [part.text for part in message.parts if isinstance(part, Thinking) and part.text.strip()]:
+        yield Thought(text, 0.0)
+    if message.text.strip():
+        yield Reply(message.text)
+    for call in message.calls:
+        yield _done(call, results.get(call.id), told.get(call.id, _Told()))
+
+
+def _done(call: ToolCall, result: ToolResult | None, told: _Told) -> ToolDone:
+    about = title_of(call.name, call.arguments)
+    if result is None:
+        return ToolDone(call.name, about, "interrupted", True, 0.0)
+    summary = summary_of(call.name, about, told.summary, result.is_error)
+    return ToolDone(call.name, about, summary, result.is_error, 0.0, told.details)

@@ -1,0 +1,175 @@
+"""prompt_toolkit's application, drawn below what is kept: text goes above it in the same write as the next picture.
+
+Used by the terminal face. What is printed is never drawn over, so it scrolls away and can be selected like any text.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from prompt_toolkit.application import Application
+from prompt_toolkit.data_structures import Point
+from prompt_toolkit.input import Input
+from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.layout import Layout
+from prompt_toolkit.output import ColorDepth, Output
+from prompt_toolkit.renderer import CPR_Support, Renderer
+from prompt_toolkit.styles import Style
+
+ASK_KEYBOARD: Final = "\x1b[?u"
+"""Only terminals that can tell Shift-Enter from Enter answer this."""
+_KEYBOARD_ON: Final = "\x1b[>1u"
+_KEYBOARD_OFF: Final = "\x1b[<u"
+_HOLD: Final = "\x1b[?2026h"
+_RELEASE: Final = "\x1b[?2026l"
+"""Between these a terminal that knows them shows nothing half done; others pass over them."""
+_REFLOWING: Final = (
+    "TMUX",
+    "VTE_VERSION",
+    "KITTY_WINDOW_ID",
+    "WEZTERM_PANE",
+    "ALACRITTY_WINDOW_ID",
+    "KONSOLE_VERSION",
+    "WT_SESSION",
+    "GHOSTTY_RESOURCES_DIR",
+    "ITERM_SESSION_ID",
+)
+_REFLOWING_KINDS: Final = ("xterm-kitty", "alacritty", "foot", "xterm-ghostty", "tmux", "wezterm")
+
+
+def is_reflowing(environment: Mapping[str, str]) -> bool:
+    """Whether the terminal is known to wrap lines anew when it becomes narrower."""
+    kind = environment.get("TERM", "")
+    program = environment.get("TERM_PROGRAM", "")
+    return (
+        any(environment.get(name) for name in _REFLOWING)
+        or kind.startswith(_REFLOWING_KINDS)
+        or program in ("vscode", "Apple_Terminal")
+    )
+
+
+class InlineRenderer(Renderer):
+    reflows = False
+    """The terminal wraps lines anew when it is made narrower: what was drawn takes more rows then."""
+    tells_keys = False
+    """The terminal has said that it can tell keys apart."""
+    _keyboard_is_on = False
+
+    def print_above(self, text: str) -> None:
+        """Where the application stands; it is drawn again below, in the same write."""
+        self.output.write_raw(_HOLD)
+        self._go_up(self._cursor_pos.y)
+        self.output.write_raw(text.replace("\n", "\r\n"))
+        self.output.reset_attributes()
+
+    def release(self) -> None:
+        self.output.write_raw(_RELEASE)
+        self.output.flush()
+
+    def forget_size(self) -> None:
+        """After the terminal has another size: what stood there is erased."""
+        rows = self._cursor_pos.y
+        columns = self.output.get_size().columns
+        if self.reflows and self._last_size is not None and columns < self._last_size.columns:
+            rows = sum(-(-max(self._row_width(row), 1) // columns) for row in range(rows))
+            rows += self._cursor_pos.x // columns
+        self._go_up(rows)
+
+    def wipe(self) -> None:
+        """An empty screen."""
+        self._go_up(self._cursor_pos.y)
+        self.output.erase_screen()
+        self.output.cursor_goto(0, 0)
+
+    def _row_width(self, row: int) -> int:
+        if self._last_screen is None:
+            return 0
+        cells = self._last_screen.data_buffer[row]
+        return max((at + max(cell.width, 1) for at, cell in cells.items() if cell.char not in (" ", "")), default=0)
+
+    def _go_up(self, rows: int) -> None:
+        self.output.write_raw("\r")
+        self.output.cursor_up(rows)
+        self.output.erase_down()
+        self.output.reset_attributes()
+        self.output.enable_autowrap()
+        self._cursor_pos = Point(x=0, y=0)
+        self._last_screen = None
+        self._last_style = None
+
+    def render(self, app: Application[Any], layout: Layout, is_done: bool = False) -> None:
+        if self.tells_keys and not self._keyboard_is_on:
+            self.output.write_raw(_KEYBOARD_ON)
+            self._keyboard_is_on = True
+        super().render(app, layout, is_done)
+
+    def reset(self, _scroll: bool = False, leave_alternate_screen: bool = True) -> None:
+        if self._keyboard_is_on:
+            self.output.write_raw(_KEYBOARD_OFF)
+            self._keyboard_is_on = False
+        super().reset(_scroll, leave_alternate_screen)
+
+
+class InlineApplication(Application[None]):
+    def __init__(
+        self,
+        *,
+        layout: Layout,
+        style: Style,
+        bindings: KeyBindings,
+        is_coloured: bool,
+        input: Input | None,  # noqa: A002 - as prompt_toolkit calls it
+        output: Output | None,
+        take_printed: Callable[[int], str],
+        gone: Callable[[], None],
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        """`take_printed`: what is to stand above, once; `gone`: nothing can be written any more."""
+        self._take_printed = take_printed
+        self._gone = gone
+        super().__init__(
+            layout=layout,
+            style=style,
+            key_bindings=bindings,
+            include_default_pygments_style=False,
+            full_screen=False,
+            erase_when_done=True,
+            color_depth=None if is_coloured else ColorDepth.DEPTH_1_BIT,
+            terminal_size_polling_interval=None,
+            input=input,
+            output=output,
+        )
+        self.drawer = InlineRenderer(self._merged_style, self.output)
+        self.drawer.reflows = is_reflowing(environment)
+        # Where the cursor stands need not be known, and an answer that comes late would be taken for keys.
+        self.drawer.cpr_support = CPR_Support.NOT_SUPPORTED
+        self.renderer = self.drawer
+        # A lone Esc is told from the beginning of an arrow key by what follows; over a network that takes longer.
+        is_far = bool(environment.get("SSH_CONNECTION") or environment.get("SSH_TTY"))
+        self.ttimeoutlen = 0.1 if is_far else 0.05
+        self.timeoutlen = 0.05
+
+    @property
+    def can_draw(self) -> bool:
+        return self._is_running and not self._running_in_terminal
+
+    def draw_now(self) -> None:
+        self._redraw()
+
+    def _redraw(self, render_as_done: bool = False) -> None:
+        try:
+            printed = self._take_printed(self.output.get_size().columns) if self.can_draw else ""
+            if printed:
+                self.drawer.print_above(printed)
+            try:
+                super()._redraw(render_as_done)
+            finally:
+                if printed:
+                    self.drawer.release()
+        except OSError:
+            self._gone()
+
+    def _on_resize(self) -> None:
+        if self.can_draw:
+            self.drawer.forget_size()
+            self._redraw()

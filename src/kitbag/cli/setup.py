@@ -1,0 +1,102 @@
+"""`kitbag setup`: connects a model in a dialogue, shows how things stand, or removes a key that it kept."""
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kitbag.cli import output
+from kitbag.cli.options import json_option
+from kitbag.errors import UsageError
+from kitbag.library.scopes import Places, find_places
+
+if TYPE_CHECKING:
+    from kitbag.chat.face import Face
+    from kitbag.runtime.connecting import Standing
+
+
+@click.command()
+@click.option("--forget", default="", metavar="PROVIDER", help="Remove the key that is kept for this provider.")
+@click.option("--plain", is_flag=True, help="In plain lines, as for a screen reader.")
+@json_option
+def command(forget: str, plain: bool, as_json: bool) -> None:
+    """Connect a model: choose a provider, give it a key, try it, and write it to your settings.
+
+    A key can stay in your environment, or is kept in keys.toml in the Kitbag home, which only you can read.
+    With --json nothing is asked: it shows how things stand.
+    """
+    places = find_places()
+    if forget:
+        return _forget(places.kitbag_home, forget, as_json)
+    if as_json:
+        from kitbag.runtime.connecting import look
+
+        return output.as_json(_as_json(look(places.kitbag_home)))
+    if not (sys.stdin and sys.stdin.isatty()) or not sys.stdout.isatty():
+        fix = "run it in a terminal; or set ANTHROPIC_API_KEY or OPENAI_API_KEY, and: kitbag config set model NAME"
+        raise UsageError("nobody can be asked here", fix)
+    from kitbag.cli.interruption import run
+
+    sys.exit(run(_talk(places, plain)))
+
+
+async def _talk(places: Places, plain: bool) -> int:
+    """The exit code."""
+    import asyncio
+
+    from kitbag.chat.setup import offer_setup
+    from kitbag.chat.start import make_face
+
+    face = make_face(places, lambda: None, plain=plain)
+    work = asyncio.create_task(offer_setup(face, places.kitbag_home))
+    leaving = asyncio.create_task(_left(face))
+    try:
+        await asyncio.wait({work, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            work.result()
+            return 0
+        return leaving.result()
+    finally:
+        work.cancel()
+        leaving.cancel()
+        await asyncio.wait({work, leaving})
+        await face.close()
+
+
+async def _left(face: "Face") -> int:
+    """Until the person breaks off what takes long: a question has keys of its own."""
+    from kitbag.chat.face import Key, Left
+
+    while True:
+        deed = await face.next()
+        if isinstance(deed, Left):
+            return deed.code or 130
+        if deed == Key("cancel"):
+            return 130
+
+
+def _forget(kitbag_home: str, provider: str, as_json: bool) -> None:
+    from kitbag.runtime.connecting import forget
+
+    gone = forget(kitbag_home, provider)
+    if as_json:
+        return output.as_json({"provider": provider, **gone._asdict()})
+    output.echo(f"the key for {output.clean(provider)} is forgotten")
+    if gone.model:
+        output.echo(f"`model` is no longer set: {output.clean(gone.model)} can't be used without it")
+    return None
+
+
+def _as_json(standing: "Standing") -> dict[str, Any]:
+    chosen = standing.chosen
+    return {
+        "chosen": {"name": chosen.name, "why": chosen.why} if chosen is not None else None,
+        "usable": not standing.problem,
+        "problem": standing.problem,
+        "fix": standing.fix,
+        "providers": [{**state._asdict(), "has_key": state.has_key} for state in standing.providers],
+        "local": standing.local,
+        "settings_file": standing.settings_file,
+        "keys_file": standing.keys_file,
+        "problems": [output.diagnostic_json(found) for found in standing.diagnostics],
+    }

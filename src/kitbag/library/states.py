@@ -1,0 +1,40 @@
+"""Switching an item on, off, or somewhere between: the same for skills and agents.
+
+Used by `kitbag skills|agents enable, disable, set` and by the chat. Written to the user's settings, or to the
+project's; of two files that speak of an item the stricter one counts, and that is told.
+"""
+
+import os
+from typing import Literal, NamedTuple
+
+from kitbag.errors import UsageError
+from kitbag.library.registry import Registry
+from kitbag.settings import STATES, State, load_settings, write_setting
+
+Group = Literal["skills", "agents"]
+
+
+class Switched(NamedTuple):
+    full_name: str
+    wanted: State
+    now: State
+    file: str
+    """Where it was written."""
+    held_by: str = ""
+    """The file because of which it is not what was wanted."""
+
+
+def switch(registry: Registry, group: Group, name: str, wanted: str, *, project: bool = False) -> Switched:
+    """`registry` is not changed: it sees it when it looks again. Raises NotFoundError and AmbiguousError for the name,
+    UsageError for the state, InvalidError for settings that can't be written."""
+    if wanted not in STATES:
+        raise UsageError(f"{wanted!r} is not a state", f"use one of {', '.join(STATES)}")
+    item = registry.skills.get(name) if group == "skills" else registry.agents.get(name)
+    places = registry.places
+    path = os.path.join(places.project, ".kitbag", "settings.toml") if project else registry.settings.user_file
+    write_setting(path, f"{group}.{item.full_name}", None if wanted == "on" else wanted)
+    settings = load_settings(places.kitbag_home, () if registry.leave_out_project else places.project_dirs)
+    found = settings.states(group).get(item.full_name.lower())
+    now: State = found.value if found is not None else "on"
+    held_by = found.source if found is not None and now != wanted else ""
+    return Switched(item.full_name, wanted, now, path, held_by)

@@ -1,0 +1,98 @@
+"""Everything that is wrong with a person's and a workspace's files, where, and how to fix it; and what protects them.
+
+Used by `kitbag doctor` and by `/doctor`. Reads only. It runs nothing of anybody's; the sandbox is tried with a command
+of its own in an empty folder. Blocks: a caller with a loop uses a thread.
+"""
+
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kitbag.errors import Diagnostic, KitbagError, worst_first
+from kitbag.library.inert import inert_configuration
+from kitbag.library.registry import Registry
+from kitbag.library.review import nested_skills, skill_contents
+from kitbag.permissions.model import Protection
+from kitbag.permissions.sandbox import protection
+from kitbag.text.in_words import count
+
+
+class FoundIn(NamedTuple):
+    path: str
+    kind: str
+    scope: str
+    items: int
+
+
+class Findings(NamedTuple):
+    diagnostics: list[Diagnostic]
+    """The worst first."""
+    roots: list[FoundIn]
+    """Each directory that gave something, the best first."""
+    protection: Protection
+    counts: dict[str, int]
+    """skills, agents, personas, errors, warnings, infos."""
+
+    def in_words(self) -> str:
+        nouns = ("skill", "agent", "persona", "error", "warning")
+        return " · ".join(count(self.counts[f"{noun}s"], noun) for noun in nouns)
+
+    @property
+    def is_good(self) -> bool:
+        return not self.counts["errors"] + self.counts["warnings"]
+
+
+def examine(registry: Registry, more: Iterable[Diagnostic] = ()) -> Findings:
+    """`more`: what the caller knows besides."""
+    diagnostics = worst_first(
+        [
+            *registry.diagnostics(),
+            *nested_skills(registry.skills),
+            *skill_contents(registry),
+            *inert_configuration(registry.places),
+            *_changed_plugins(registry.places.kitbag_home),
+            *more,
+        ]
+    )
+    errors = sum(one.severity == "error" for one in diagnostics)
+    warnings = sum(one.severity == "warning" for one in diagnostics)
+    counts = {
+        "skills": len(registry.skills),
+        "agents": len(registry.agents),
+        "personas": len(registry.personas),
+        "errors": errors,
+        "warnings": warnings,
+        "infos": len(diagnostics) - errors - warnings,
+    }
+    return Findings(diagnostics, _roots(registry), protection(), counts)
+
+
+def _changed_plugins(home: str) -> list[Diagnostic]:
+    """Plugins whose files are not what was installed. Reads all of their files."""
+    from kitbag.library.plugin_store import verify
+    from kitbag.library.plugins import installed
+
+    found: list[Diagnostic] = []
+    for plugin in installed(home)[0]:
+        try:
+            changes = verify(home, plugin.name)
+        except KitbagError as error:
+            found.append(Diagnostic("error", "plugin-changed", plugin.path, 0, error.problem, error.fix))
+            continue
+        if changes and plugin.enabled:
+            names = ", ".join(str(change) for change in changes[:5]) + (", ..." if len(changes) > 5 else "")
+            fix = f"look at it, then: kitbag plugins enable {plugin.name} --accept-changes"
+            what = f"not as it was installed: {names}"
+            found.append(Diagnostic("warning", "plugin-changed", plugin.path, 0, what, fix))
+    return found
+
+
+def _roots(registry: Registry) -> list[FoundIn]:
+    counts: dict[tuple[str, str, str], int] = {}
+    ranks: dict[str, tuple[int, int]] = {}
+    for item in [*registry.skills, *registry.agents, *registry.personas]:
+        key = (item.root.path, item.root.kind, item.root.scope)
+        counts[key] = counts.get(key, 0) + 1
+        ranks[item.root.path] = item.root.rank
+    ordered = sorted(counts, key=lambda key: (ranks[key[0]], key))
+    return [FoundIn(os.path.normpath(key[0]), key[1], key[2], counts[key]) for key in ordered]

@@ -1,0 +1,32 @@
+"""Whether a word behind an `@` was meant as a file though there is none: `src/old.py` was, `@app.route` was not.
+
+Used by mentions, to tell people of what they mistyped and to be silent about what they did not mean.
+"""
+
+import re
+from typing import Final
+
+_ENDINGS = """
+    adoc asm astro avif awk bash bat bib bmp c cc cfg cjs clj cmake cmd conf cpp cs css csv cts cu cxx d dart db diff
+    doc docx dockerfile dts ejs el elm env erb erl ex exs f90 fish fs gemspec gif go gql gradle graphql groovy h hbs hcl
+    hpp hrl hs htm html hxx ico inc ini ipynb java jl jpeg jpg js json json5 jsonc jsonl jsx kt kts less lhs
+    lock log lua m4 mak markdown md mdc mdx mjs mk ml mli mm mts nim nix odt org parquet patch pdf
+    pem php pl plist pm png po ppt pptx prisma properties proto ps1 psd py pyi pyx r rake rb rego rkt rmd rs rst rtf s
+    sass sbt scala scm scss sh sol sql sqlite srt svelte svg swift tcl tex tf tfvars tif tiff toml ts tsv tsx txt v vb
+    vim vtt vue wasm webp xls xlsx xml xsd xsl yaml yml zig zip zsh
+"""
+_KNOWN: Final = frozenset(_ENDINGS.split())
+_CLEAN = re.compile(r"[\w./~+@%=, -]+")
+_STARTS: Final = ("./", "../", "~/", "/")
+
+
+def looks_like_file(word: str, *, is_quoted: bool = False, has_top: bool = False) -> bool:
+    """`has_top`: there is a folder of the name that the path begins with."""
+    if not _CLEAN.fullmatch(word):
+        return False
+    name = word.rpartition("/")[2]
+    stem, dot, ending = name.rpartition(".")
+    if dot and stem and ending.lower() in _KNOWN:
+        return True
+    # One slash and no ending may also be a package: `@types/node`.
+    return has_top or word.startswith(_STARTS) or word.count("/") > 1 or (is_quoted and "/" in word)

@@ -1,0 +1,70 @@
+"""Which conversations are open at this moment, in whatever process: each holds a lock that the kernel keeps, so that
+one which was killed is open nowhere.
+
+Used by the chat: two that write into one conversation would not know what the other one says.
+"""
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Generator
+from typing import Final
+
+from kitbag.store import private_files
+from kitbag.store.private_files import StoreError
+
+_FOLDER: Final = "open"
+_TRIES: Final = 10
+_FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@contextlib.contextmanager
+def held_open(kitbag_home: str, session_id: str) -> Generator[None, None, None]:
+    """Where that can't be said, nobody is kept from anything."""
+    descriptor = -1
+    with contextlib.suppress(OSError, StoreError), private_files.directory(_state(kitbag_home), _FOLDER) as inside:
+        descriptor = os.open(session_id, _FLAGS | os.O_CREAT, 0o600, dir_fd=inside)
+        _share(descriptor)
+    try:
+        yield
+    finally:
+        if descriptor >= 0:
+            _let_go(kitbag_home, session_id, descriptor)
+
+
+def _share(descriptor: int) -> None:
+    """Whoever looks whether it is open has it for a moment."""
+    for _ in range(_TRIES):
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.001)
+    return None
+
+
+def is_open(kitbag_home: str, session_id: str) -> bool:
+    """Also here. One that nobody has is forgotten."""
+    try:
+        descriptor = os.open(os.path.join(_state(kitbag_home), _FOLDER, session_id), _FLAGS)
+    except OSError:
+        return False
+    return not _let_go(kitbag_home, session_id, descriptor)
+
+
+def _let_go(kitbag_home: str, session_id: str, descriptor: int) -> bool:
+    """Whether nobody else has it: then its file is removed."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(os.path.join(_state(kitbag_home), _FOLDER, session_id))
+        return True
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+
+
+def _state(kitbag_home: str) -> str:
+    return os.path.join(kitbag_home, "state")

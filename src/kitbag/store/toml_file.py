@@ -1,0 +1,27 @@
+"""Changes a TOML file of the person's own: one process at a time, whole or not at all, comments and order kept.
+
+Used by whatever writes to their settings from above: rules that were agreed to, and setup.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from kitbag.errors import InvalidError
+from kitbag.store import private_files
+
+
+def change_toml(path: str, change: Callable[[Any], None]) -> None:
+    """`change` gets tomlkit's document. Raises InvalidError, and then nothing was written."""
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    base, name = os.path.split(path)
+    with private_files.locked(base, f".{name}.lock"):
+        data = private_files.read(base, name) or b""
+        try:
+            document: Any = tomlkit.parse(data.decode())
+            change(document)
+        except (UnicodeDecodeError, TOMLKitError, TypeError, AttributeError) as error:
+            raise InvalidError(f"{path} can't be changed: {error}", "mend the file") from error
+        private_files.write(base, name, tomlkit.dumps(document).encode())

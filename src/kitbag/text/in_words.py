@@ -1,0 +1,55 @@
+"""Numbers and places as a person reads them. Used by the commands and the chat."""
+
+import os
+from collections.abc import Iterable
+
+_PACKAGE = os.path.dirname(os.path.dirname(__file__))
+
+
+def count(number: int, noun: str) -> str:
+    """`1 skill`, `2,000 skills`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def short_path(path: str) -> str:
+    """Relative to here, or to `~`, where that is shorter to read."""
+    for base, mark in ((_PACKAGE, "kitbag:"), (os.getcwd(), ""), (os.path.expanduser("~"), "~/")):
+        if base != "/" and path.startswith(base + "/"):
+            return mark + path[len(base) + 1 :]
+    return path
+
+
+def money(cost: float | None) -> str:
+    """US dollars; None: not known."""
+    return "?" if cost is None else f"${cost:.4f}"
+
+
+def duration(seconds: float) -> str:
+    """`3.2s`, `45s`, `2m 5s`, `3h 20m`."""
+    if seconds < 10:
+        return f"{max(seconds, 0.0):.1f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes_left = divmod(minutes, 60)
+    if hours:
+        return f"{hours:,}h {minutes_left}m"
+    return f"{minutes}m {rest}s" if minutes else f"{rest}s"
+
+
+def ago(seconds: float) -> str:
+    """`just now`, `5 minutes ago`, `3 days ago`."""
+    for size, noun in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
+        if seconds >= size:
+            return f"{count(int(seconds // size), noun)} ago"
+    return "just now"
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`did you mean env, exit?`, or all there are where none is near."""
+    import difflib
+
+    names = {name.casefold(): name for name in known}
+    near = difflib.get_close_matches(word.casefold().strip(), names, n=3, cutoff=0.6)
+    near += [name for name in names if len(word) > 2 and word.casefold() in name and name not in near][:3]
+    if near:
+        return f"did you mean {', '.join(names[name] for name in near)}?"
+    return f"there are {', '.join(names.values())}"

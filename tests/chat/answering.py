@@ -1,0 +1,84 @@
+"""A face that keeps what it is shown and answers forms from a list, as a person would who knows what is coming."""
+
+from collections.abc import Callable
+from typing import Any
+
+from kitbag.chat.blocks import Block, Diff, Fields, Lines, Remark, Table, Verbatim
+from kitbag.chat.face import Deed, Filled, Form, Left, Live, Panel, Status
+
+Answer = str | Filled | None | Callable[[Form], Filled | None]
+
+
+class AnsweringFace:
+    is_plain = True
+
+    def __init__(self, *answers: Answer) -> None:
+        """A text chooses the option with that key, or is written where the form has none; None leaves the form."""
+        self.answers = list(answers)
+        self.blocks: list[Block] = []
+        self.forms: list[Form] = []
+        self.hide: Callable[[str], str] = lambda text: text
+
+    def show(self, *blocks: Block) -> None:
+        self.blocks += blocks
+
+    def draw(self, live: Live, status: Status) -> None:
+        del live, status
+
+    async def next(self) -> Deed:
+        return Left()
+
+    async def ask(self, form: Form) -> Filled | None:
+        self.forms.append(form)
+        self.show(*form.above)
+        assert self.answers, f"nobody has an answer to: {form.prompt}\n{self.seen()}"
+        answer = self.answers.pop(0)
+        if callable(answer):
+            return answer(form)
+        if not isinstance(answer, str):
+            return answer
+        keys = [option.key for option in form.options]
+        if answer in keys:
+            return Filled((answer,))
+        assert form.free or form.secret, f"{answer!r} is none of {keys} in: {form.prompt}"
+        return Filled(text=answer)
+
+    async def open(self, panel: Panel) -> bool:
+        del panel
+        return False
+
+    def insert(self, text: str) -> None: ...
+
+    def clear(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    def seen(self) -> str:
+        """Everything that was shown, as text."""
+        return "\n".join(text_of(block) for block in self.blocks)
+
+    def everything(self) -> str:
+        """With prompts, options and what already stood in lines."""
+        return f"{self.seen()}\n{self.forms!r}"
+
+
+def text_of(block: Block) -> str:
+    match block:
+        case Lines():
+            return "\n".join("".join(span.text for span in line) for line in block.lines)
+        case Verbatim():
+            return "\n".join([block.title, *(f"│ {line}" for line in block.text.split("\n"))])
+        case Diff():
+            return block.text
+        case Remark():
+            return f"{block.severity}: {block.text} {block.fix}"
+        case Table():
+            return "\n".join("  ".join(row) for row in (block.headers, *block.rows))
+        case Fields():
+            return "\n".join(f"{label}  {value}" for label, value in block.pairs if value)
+        case _:
+            return repr(block)
+
+
+def option(form: Form, key: str) -> Any:
+    return next((one for one in form.options if one.key == key), None)

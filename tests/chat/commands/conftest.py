@@ -1,0 +1,3 @@
+"""The world in which commands are typed."""
+
+from chat.talking_face import at_home as at_home

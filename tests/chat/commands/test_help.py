@@ -1,0 +1,69 @@
+"""`/help`: everything that can be typed is told, each once."""
+
+import asyncio
+
+import pytest
+
+from chat.talking_face import talking
+from conftest import World
+from kitbag.chat.blocks import Fields, Table
+from kitbag.chat.commands import COMMANDS
+from kitbag.errors import NotFoundError
+
+
+def test_every_command_is_told_once_and_every_key(at_home: World) -> None:
+    async def look() -> None:
+        async with talking(at_home) as talk:
+            await talk.command("/help")
+            rows = [row[0].split()[0] for table in talk.shown(Table) for row in table.rows if row[0].startswith("/")]
+            assert sorted(rows) == sorted(f"/{name}" for name in COMMANDS)
+            keys = next(table for table in talk.shown(Table) if table.title == "Keys")
+            assert {"Enter", "Alt-Enter", "Esc", "Shift-Tab", "Ctrl-O", "Ctrl-R", "Up", "Ctrl-V", "Ctrl-G"} <= {
+                row[0] for row in keys.rows
+            }
+
+    asyncio.run(look())
+
+
+def test_the_person_s_own_commands_and_the_number_of_skills_are_told(at_home: World) -> None:
+    at_home.write("~/.claude/commands/ship.md", "---\ndescription: Ships it.\nargument-hint: VERSION\n---\nShip.\n")
+    at_home.skill("~/.kitbag/skills", "deploy")
+    at_home.skill("~/.kitbag/skills", "secret", user_invocable="false")
+
+    async def look() -> None:
+        async with talking(at_home) as talk:
+            shown = await talk.command("/help")
+            library = talk.agent.ground.library
+            skills = sum(library.judge(one).user and one.kind == "skill" for one in library.skills)
+            assert "/ship" in shown
+            assert "Ships it." in shown
+            assert f"{skills} skills can be called by /name" in shown
+
+    asyncio.run(look())
+
+
+def test_one_is_told_about_by_its_name(at_home: World) -> None:
+    at_home.skill("~/.kitbag/skills", "deploy", "Deploys the thing.")
+
+    async def look() -> None:
+        async with talking(at_home) as talk:
+            assert "/model [NAME]" in await talk.command("/help /model")
+            assert "Deploys the thing." in await talk.command("/help deploy")
+            assert len(talk.shown(Fields)) == 2
+            with pytest.raises(NotFoundError) as found:
+                await talk.command("/help contxt")
+            assert "context" in found.value.fix
+            with pytest.raises(NotFoundError) as found:
+                await talk.command("/help deplyo")
+            assert "deploy" in found.value.fix
+
+    asyncio.run(look())
+
+
+def test_exit_leaves(at_home: World) -> None:
+    async def look() -> int:
+        async with talking(at_home) as talk:
+            talk.face.lines = ["/exit"]
+            return await talk.chat.converse()
+
+    assert asyncio.run(look()) == 0

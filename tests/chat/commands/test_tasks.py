@@ -1,0 +1,372 @@
+"""`/tasks` and `/stop`: the same in a live panel and in words; tasks are read, stopped, resumed and answered."""
+
+import asyncio
+
+import pytest
+
+from chat.held import WaitingFace, begun, held, workshop_at_home
+from chat.talking_face import Talk, TalkingFace
+from kitbag.chat.blocks import Table, Verbatim
+from kitbag.chat.commands.tasks import stop_command, tasks_command
+from kitbag.chat.face import Filled, Form
+from kitbag.errors import AmbiguousError, InvalidError, NotFoundError, UsageError
+from kitbag.permissions.approval_queue import ApprovalQueue
+from kitbag.permissions.approvals import Answer
+from kitbag.permissions.command_leash import MARK
+from kitbag.tasks.model import End
+from tasks.workshop import Workshop, call
+
+
+__all__ = ["workshop_at_home"]
+pytestmark = pytest.mark.usefixtures("workshop_at_home")
+
+
+async def done(workshop: Workshop, root: str, prompt: str = "Find it.") -> str:
+    """A task that has ended."""
+    task = await begun(workshop, root, prompt, description="a search")
+    await asyncio.to_thread(workshop.work)
+    return task.id
+
+
+class TestInWords:
+    def test_this_conversation_s_come_first_then_those_of_the_directory_and_with_all_the_others(
+        self, workshop: Workshop
+    ) -> None:
+        async def look() -> None:
+            async with held(workshop) as chat:
+                other = await done(workshop, "another")
+                ours = await done(workshop, chat.agent.session.id)
+                away = await begun(workshop, "another")
+                moved = workshop.wish()._replace(directory="/elsewhere")
+                far = await workshop.board.create(
+                    "f" * 12, "agent", moved, root="x", parent="", depth=1, background=False
+                )
+                await workshop.board.end(away.id, 0, End("failed", error="it broke"))
+                await workshop.board.end(far.id, 0, End("completed"))
+                await tasks_command(chat.chat, "")
+                table = chat.face.blocks[-1]
+                assert isinstance(table, Table)
+                assert [row[0] for row in table.rows] == [ours, away.id, other]
+                assert table.rows[0][1:4] == ("doer", "completed", "1")
+                assert table.rows[0][-1] == "a search"
+                assert table.rows[1][-1].endswith("it broke")
+                await tasks_command(chat.chat, "all")
+                table = chat.face.blocks[-1]
+                assert isinstance(table, Table)
+                assert far.id in [row[0] for row in table.rows]
+
+        asyncio.run(look())
+
+    def test_nothing_is_there(self, workshop: Workshop) -> None:
+        async def look() -> None:
+            async with held(workshop) as chat:
+                await tasks_command(chat.chat, "")
+                assert "there are no tasks here" in chat.face.seen()
+                await tasks_command(chat.chat, "answer")
+                assert "nothing waits" in chat.face.seen()
+                await stop_command(chat.chat, "all")
+                assert "nothing of this conversation is at work" in chat.face.seen()
+
+        asyncio.run(look())
+
+    @pytest.mark.parametrize("arguments", ["show {}", "{}"])
+    def test_one_is_read_by_the_beginning_of_its_id(self, workshop: Workshop, arguments: str) -> None:
+        workshop.script(call("Bash", command="echo hello"), {"text": "The answer is 42."})
+
+        async def look() -> None:
+            async with held(workshop) as chat:
+                task_id = await done(workshop, chat.agent.session.id)
+                await tasks_command(chat.chat, arguments.format(task_id[:5]))
+                assert Verbatim("Find it.", "Asked") in chat.face.blocks
+                assert Verbatim("The answer is 42.", "Answer") in chat.face.blocks
+                assert "✓ Bash(echo hello)" in chat.face.seen()
+                assert "completed" in chat.face.seen()
+
+        asyncio.run(look())
+
+    @pytest.mark.parametrize(
+        ("arguments", "error", "words"),
+        [
+            ("show", UsageError, "/tasks shows them"),
+            ("show nothing", NotFoundError, "/tasks all"),
+            ("stop {}0", NotFoundError, "did you mean"),
+            ("output aa x", NotFoundError, "no task 'aa'"),
+            ("output {} x", UsageError, "no place"),
+            ("output {} -1", UsageError, "no place"),
+            ("resume", UsageError, "needs an id"),
+            ("answer nobody", NotFoundError, "nobody"),
+            ("shwo", UsageError, "did you mean /tasks show"),
+            ("something else", NotFoundError, "something"),
+            ("show aaa", AmbiguousError, "aaab"),
+        ],
+    )
+    def test_what_is_wrong_is_said_with_what_is_close(
+        self, workshop: Workshop, arguments: str, error: type[Exception], words: str
+    ) -> None:
+        async def look() -> None:
+            async with held(workshop) as chat:
+                task_id = await done(workshop, chat.agent.session.id)
+                for made in ("aaab00000000", "aaac00000000"):
+                    wish = workshop.wish()
+                    task = workshop.board.create(made, "agent", wish, root="", parent="", depth=1, background=False)
+                    await workshop.board.end((await task).id, 0, End("completed"))
+                with pytest.raises(error) as caught:
+                    await tasks_command(chat.chat, arguments.format(task_id))
+                assert words in f"{caught.value} {getattr(caught.value, 'fix', '')}"
+
+        asyncio.run(look())
+
+    def test_a_long_answer_is_shown_in_pages(self, workshop: Workshop) -> None:
+        long = "".join(f"line {number:05}\n" for number in range(1_500))
+        workshop.script({"text": long})
+
+        async def look() -> None:
+            async with held(workshop) as chat:
+                task_id = await done(workshop, chat.agent.session.id)
+                shown, offset = "", "0"
+                while offset:
+                    await tasks_command(chat.chat, f"output {task_id} {offset}")
+                    pages = [block for block in chat.face.blocks if isinstance(block, Verbatim)]
+                    shown += pages[-1].text
+                    more = chat.face.seen().rpartition("\n")[2]
+                    offset = more.removeprefix(f"more: /tasks output {task_id[:8]} ") if "more:" in more else ""
+                assert len(pages) == 3
+                assert shown.strip() == long.strip()
+                await tasks_command(chat.chat, f"output {task_id} 999999")
+                assert "nothing more" in chat.face.seen()
+
+        asyncio.run(look())
+
+    def test_what_a_command_printed_is_shown_in_pages(self, workshop: Workshop) -> None:
+        async def look() -> None:
+            async with held(workshop, face=TalkingFace("m", "q", pressed=[("enter", "c" * 12)])) as chat:
+                wish = workshop.wish()._replace(agent="", prompt="", command="seq 100000")
+                task = await workshop.board.create(
+                    "c" * 12, "command", wish, root=chat.agent.session.id, parent="", depth=1, background=False
+                )
+                output = workshop.world.write(f"~/.kitbag/state/output/{task.id}", "")
+                output.write_text("".join(f"{number}\n" for number in range(1, 100_001)))
+                await workshop.board.end(task.id, 0, End("completed", code=0))
+                await tasks_command(chat.chat, "")
+                pages = [block for block in chat.face.blocks if isinstance(block, Verbatim) and "bytes" in block.title]
+                assert len(pages) == 2
+                assert pages[0].text.startswith("1\n2\n")
+                assert int(pages[1].text.split()[0]) == int(pages[0].text.split()[-1]) + 1
+                assert "seq 100000" in chat.face.seen()
+
+        asyncio.run(look())
+
+
+class TestStopping:
+    def test_a_task_is_stopped_with_what_it_began(self, workshop: Workshop) -> None:
+        async def look() -> None:
+            async with held(workshop) as chat:
+                session = chat.agent.session.id
+                parent = await begun(workshop, session)
+                child = await begun(workshop, session, parent=parent.id)
+                await tasks_command(chat.chat, f"stop {parent.id[:6]}")
+                assert f"{parent.id} is stopped: cancelled, with 1 task that it had begun" in chat.face.seen()
+                assert workshop.task(child.id).status == "cancelled"
+                await tasks_command(chat.chat, f"stop {parent.id}")
+                assert "had ended already" in chat.face.seen()
+
+        asyncio.run(look())
+
+    def test_stop_alone_is_for_what_works_in_front(self, workshop: Workshop) -> None:
+        async def look() -> None:
+            async with held(workshop) as chat:
+                front = await works_in_front(chat)
+                await stop_command(chat.chat, "")
+                assert front.cancelled()
+                chat.chat._front = None
+                await stop_command(chat.chat, "")
+                assert "nothing works in front" in chat.face.seen()
+
+        asyncio.run(look())
+
+    def test_all_is_everything_of_this_conversation_and_nothing_of_others(self, workshop: Workshop) -> None:
+        async def look() -> None:
+            async with held(workshop) as chat:
+                front = await works_in_front(chat)
+                session = chat.agent.session.id
+                parent = await begun(workshop, session)
+                orphan = await begun(workshop, session, parent=parent.id)
+                await workshop.board.claim(parent)
+                await workshop.board.end(parent.id, 1, End("completed"))
+                second, other = await begun(workshop, session), await begun(workshop, "another")
+                await stop_command(chat.chat, "all")
+                assert front.cancelled()
+                assert [workshop.task(one.id).status for one in (orphan, second)] == ["cancelled"] * 2
+                assert workshop.task(other.id).status == "queued"
+                await stop_command(chat.chat, other.id[:6])
+                assert workshop.task(other.id).status == "cancelled"
+
+        asyncio.run(look())
+
+
+class TestResuming:
+    @pytest.mark.parametrize("in_panel", [True, False])
+    def test_it_goes_on_with_what_it_is_told(self, workshop: Workshop, in_panel: bool) -> None:
+        workshop.script({"text": "The answer is 42."}, {"text": "Once more: 42."})
+
+        async def look() -> None:
+            face = TalkingFace("Look again.", plain=not in_panel)
+            async with held(workshop, face=face) as chat:
+                task_id = await done(workshop, chat.agent.session.id)
+                face.pressed = [("r", task_id)]
+                await tasks_command(chat.chat, "" if in_panel else f"resume {task_id[:6]} Look again.")
+                assert f"{task_id} goes on" in chat.face.seen()
+                assert workshop.board.wish(task_id).request == "Look again."
+                ended = await workshop.board.until(lambda task: task.ended_run == 2, task_id)
+                assert ended is not None
+                assert ended.status == "completed"
+
+        asyncio.run(look())
+
+    def test_one_that_runs_or_is_a_command_does_not(self, workshop: Workshop) -> None:
+        async def look() -> None:
+            face = TalkingFace()
+            async with held(workshop, face=face) as chat:
+                task = await begun(workshop, chat.agent.session.id)
+                await workshop.board.claim(task)
+                with pytest.raises(InvalidError, match="is running"):
+                    await tasks_command(chat.chat, f"resume {task.id} more")
+                face.pressed = [("r", task.id)]
+                await tasks_command(chat.chat, "")
+                assert "is running" in chat.face.seen()
+                assert face.forms == []
+
+        asyncio.run(look())
+
+
+class TestAnswering:
+    ASKS = {"only_tools": [], "ask": ["Bash"]}  # noqa: RUF012
+
+    def script(self, workshop: Workshop) -> None:
+        workshop.script(call("Bash", command="touch asked.txt"), {"text": "Done."})
+
+    @pytest.mark.parametrize(("key", "is_there"), [("y", True), ("n", False)])
+    def test_the_question_is_seen_exactly_and_the_answer_counts(
+        self, workshop: Workshop, key: str, is_there: bool
+    ) -> None:
+        self.script(workshop)
+
+        async def look() -> None:
+            face = TalkingFace(key)
+            async with held(workshop, face=face) as chat:
+                task = await begun(workshop, chat.agent.session.id, options=self.ASKS)
+                workshop.worker()
+                await workshop.board.until(lambda one: bool(one.questions), task.id)
+                await waiting_for(chat.agent.journal)
+                face.pressed = [("a", task.id)]
+                await tasks_command(chat.chat, "")
+                assert "touch asked.txt" in chat.face.seen()
+                assert "completed" in (await ended(workshop, task.id))
+
+        asyncio.run(look())
+        assert (workshop.world.workspace / "asked.txt").exists() == is_there
+
+    def test_left_it_waits_on_and_is_answered_by_the_number_of_the_question(self, workshop: Workshop) -> None:
+        self.script(workshop)
+
+        async def look() -> None:
+            face = TalkingFace(None, "w", "use another name")
+            async with held(workshop, face=face) as chat:
+                task = await begun(workshop, chat.agent.session.id, options=self.ASKS)
+                workshop.worker()
+                question = await waiting_for(chat.agent.journal)
+                await tasks_command(chat.chat, f"answer {task.id[:6]}")
+                assert f"question {question} waits on" in chat.face.seen()
+                await tasks_command(chat.chat, f"answer {question}")
+                assert "denied" in chat.face.seen()
+                assert "completed" in (await ended(workshop, task.id))
+                assert "use another name" in str(workshop.records(task.id, "result"))
+
+        asyncio.run(look())
+
+    def test_a_question_that_is_answered_elsewhere_goes_away(self, workshop: Workshop) -> None:
+        self.script(workshop)
+
+        async def look() -> None:
+            async with held(workshop, face=WaitingFace()) as chat:
+                task = await begun(workshop, chat.agent.session.id, options=self.ASKS)
+                workshop.worker()
+                question = await waiting_for(chat.agent.journal)
+                asking = asyncio.create_task(tasks_command(chat.chat, "answer"))
+                while not chat.face.forms:
+                    await asyncio.sleep(0.01)
+                ApprovalQueue(chat.agent.journal).answer(question, Answer("deny"), "elsewhere")
+                await asking
+                assert "answered elsewhere" in chat.face.seen()
+                await ended(workshop, task.id)
+
+        asyncio.run(look())
+
+    def test_an_agent_can_t_answer_for_the_person(self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.script(workshop)
+
+        async def look() -> None:
+            async with held(workshop) as chat:
+                await begun(workshop, chat.agent.session.id, options=self.ASKS)
+                workshop.worker()
+                await waiting_for(chat.agent.journal)
+                monkeypatch.setenv(MARK, "1")
+                with pytest.raises(InvalidError, match="can't answer for you"):
+                    await tasks_command(chat.chat, "answer")
+
+        asyncio.run(look())
+
+
+async def works_in_front(talk: Talk) -> "asyncio.Task[None]":
+    talk.chat._begin_front(asyncio.sleep(60))
+    await asyncio.sleep(0)
+    assert talk.chat._front is not None
+    return talk.chat._front
+
+
+async def waiting_for(journal: object) -> str:
+    """The number of the question that waits."""
+    queue = ApprovalQueue(journal)  # type: ignore[arg-type]
+    while not queue.pending():
+        await asyncio.sleep(0.02)
+    return queue.pending()[0].question.id
+
+
+async def ended(workshop: Workshop, task_id: str) -> str:
+    task = await workshop.board.until(lambda one: one.is_finished, task_id, 20)
+    return str(task)
+
+
+def test_the_panel_shows_what_each_does(workshop: Workshop) -> None:
+    async def look() -> None:
+        face = TalkingFace()
+        async with held(workshop, face=face) as chat:
+            await begun(workshop, "another", description="a search of others")
+            task = await begun(workshop, chat.agent.session.id, description="a search")
+            face.pressed = [("s", task.id)]
+            await tasks_command(chat.chat, "")
+            [ours, other] = [face.line(row.id) for row in face.panels[-1]]
+            assert ours.startswith(task.id[:8])
+            assert "cancelled" in ours
+            assert "a search" in ours
+            assert "(other conversation) a search of others" in other
+
+    asyncio.run(look())
+
+
+def test_a_panel_asks_before_each_further_page(workshop: Workshop) -> None:
+    workshop.script({"text": "x" * 20_000})
+
+    async def look() -> None:
+        def more(form: Form) -> Filled:
+            assert [option.key for option in form.options] == ["m", "q"]
+            return Filled(("m",))
+
+        face = TalkingFace(more, more)
+        async with held(workshop, face=face) as chat:
+            face.pressed = [("enter", await done(workshop, chat.agent.session.id))]
+            await tasks_command(chat.chat, "")
+            pages = [block.text for block in face.blocks if isinstance(block, Verbatim)][1:]
+            assert "".join(pages) == "x" * 20_000
+
+    asyncio.run(look())

@@ -1,0 +1,90 @@
+"""`/undo`: what the last request changed is shown, asked about and taken back; the model hears of it."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from chat.talking_face import TalkingFace, talking
+from conftest import World
+from kitbag.chat.blocks import Diff, Table
+from kitbag.errors import NotFoundError, UsageError
+from kitbag.testing import Step
+
+
+def write(name: str, content: str) -> Step:
+    return Step(calls=((f"c{name}{len(content)}", "Write", json.dumps({"file_path": name, "content": content})),))
+
+
+def ask(world: World, *lines: str, face: TalkingFace, meanwhile: Any = None) -> list[str]:
+    async def work() -> list[str]:
+        steps = (write("new.txt", "one\ntwo\n"), "Done.", "So it is.")
+        async with talking(world, *steps, face=face, mode="acceptEdits") as talk:
+            await talk.say("make a file")
+            if meanwhile is not None:
+                meanwhile()
+            shown = [await talk.command(line) for line in lines]
+            await talk.say("and now?")
+            shown.append(str(talk.model.requests[-1].messages[-1]))
+            return shown
+
+    return asyncio.run(work())
+
+
+def test_it_is_shown_then_taken_back_and_the_model_is_told(at_home: World) -> None:
+    face = TalkingFace("d", "y")
+    shown, told = ask(at_home, "/undo", face=face)
+    table = next(block for block in face.blocks if isinstance(block, Table))
+    assert table.rows == (("remove", "+0 -2", "new.txt", ""),)
+    assert table.title == "Take back message 1: make a file"
+    assert any(isinstance(block, Diff) and "-two" in block.text for block in face.blocks)
+    assert "turn 1 undone: 1 removed" in shown
+    assert not (at_home.workspace / "new.txt").exists()
+    assert "new.txt" in told
+    assert not face.forms[0].default
+
+
+@pytest.mark.parametrize("answer", ["n", None])
+def test_without_a_yes_nothing_is_changed(at_home: World, answer: str | None) -> None:
+    shown, _ = ask(at_home, "/undo", face=TalkingFace(answer))
+    assert "nothing was changed" in shown
+    assert (at_home.workspace / "new.txt").read_text() == "one\ntwo\n"
+
+
+def test_what_was_changed_since_needs_an_answer_of_its_own(at_home: World) -> None:
+    face = TalkingFace("n", "f", "y")
+    file = at_home.workspace / "new.txt"
+    _, forced, again, _ = ask(
+        at_home, "/undo", "/undo", "/undo redo", face=face, meanwhile=lambda: file.write_text("mine\n")
+    )
+    assert [option.key for option in face.forms[0].options] == ["f", "d", "n"]
+    assert "it has been changed since" in face.seen()
+    assert "turn 1 undone" in forced
+    assert "turn 1 redone" in again
+    assert file.read_text() == "mine\n"  # what was overwritten is kept
+
+
+@pytest.mark.parametrize(
+    ("line", "error", "words"),
+    [
+        ("/undo 7", NotFoundError, "these did: 1"),
+        ("/undo redo", NotFoundError, ""),
+        ("/undo everything", UsageError, "/undo 3"),
+        ("/undo ²", UsageError, "/undo 3"),
+    ],
+)
+def test_what_cannot_be_meant_is_told(at_home: World, line: str, error: type[Exception], words: str) -> None:
+    with pytest.raises(error) as found:
+        ask(at_home, line, face=TalkingFace())
+    assert words in getattr(found.value, "fix", "")
+
+
+def test_where_nothing_was_changed_that_is_said(at_home: World) -> None:
+    async def look() -> None:
+        async with talking(at_home, "Hi.") as talk:
+            await talk.say("hello")
+            with pytest.raises(NotFoundError, match="nothing to undo"):
+                await talk.command("/undo")
+
+    asyncio.run(look())

@@ -1,0 +1,193 @@
+"""The question in the chat: everything is seen, nothing is allowed by accident, and the answer is held to what was shown."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chat.answering import Answer, AnsweringFace, option, text_of
+from conftest import World
+from kitbag.chat.approver import ChatApprover, answer_of, approval_form, ask_approval
+from kitbag.chat.blocks import Diff, Verbatim
+from kitbag.chat.face import Filled
+from kitbag.permissions.approvals import Answer as Said
+from kitbag.permissions.approvals import Approvals, Permit, Question, Refusal, canonical, digest_of
+from kitbag.permissions.decide import Permissions
+from kitbag.permissions.model import Judgement, Protection, Workspace
+from kitbag.permissions.question_view import visible_lines
+from kitbag.permissions.rules import Rules
+from kitbag.text.hidden import for_terminal
+
+PUSH = {"command": "git push origin main"}
+
+
+def question(world: World, tool: str = "Bash", suggestion: str = "", **arguments: Any) -> Question:
+    text, directory = canonical(arguments or PUSH), str(world.workspace)
+    judgement = Judgement("ask", "it is not allowed by a rule", (), "none")
+    digest = digest_of(tool, text, directory)
+    return Question("1a2b", tool, text, directory, judgement, digest, "reviewer", (), suggestion)
+
+
+def ask(world: World, *answers: Answer, tool: str = "Bash", arguments: Any = PUSH) -> tuple[Any, AnsweringFace]:
+    """Through the real door, from a wish to a permit."""
+    face = AnsweringFace(*answers)
+
+    async def go() -> Any:
+        approvals = Approvals(ChatApprover(face), str(world.home / ".kitbag/settings.toml"))
+        place = Workspace(str(world.workspace), str(world.home), str(world.home / ".kitbag"))
+        permissions = Permissions(place, "default", Rules(), Protection("none"))
+        return await approvals.authorize(permissions, tool, arguments, asked_by="reviewer")
+
+    return asyncio.run(go()), face
+
+
+class TestAnswers:
+    def test_yes_is_a_permit_for_what_was_shown(self, world: World) -> None:
+        permit, face = ask(world, "y")
+        assert isinstance(permit, Permit)
+        assert permit.arguments == PUSH
+        assert "Bash, asked by reviewer [" in face.seen()
+        assert "│ git push origin main" in face.seen()
+        assert "none: with all your rights" in face.seen()
+
+    def test_no_needs_no_reason_and_a_reason_is_told_to_the_model(self, world: World) -> None:
+        refused, _ = ask(world, "n")
+        assert isinstance(refused, Refusal)
+        assert (refused.by, refused.reason.startswith("the user said no.")) == ("person", True)
+        refused, _ = ask(world, "w", "use a branch")
+        assert refused.reason == "the user said no: use a branch"
+
+    def test_to_leave_it_is_no_and_the_form_says_so(self, world: World) -> None:
+        refused, face = ask(world, None)
+        assert (refused.by, refused.reason.startswith("the user said no.")) == ("person", True)
+        assert "Esc is no" in face.forms[0].prompt
+
+    def test_enter_alone_allows_nothing(self, world: World) -> None:
+        form = approval_form(question(world))
+        assert (form.default, form.free) == ("", "")  # and a word that begins with `y` is no yes
+        assert answer_of(question(world), Filled()) is None
+        assert answer_of(question(world), Filled(text="y")) is None
+        assert answer_of(question(world), Filled(("y", "n"))) is None
+
+    def test_for_the_session_it_says_what_exactly(self, world: World) -> None:
+        assert option(approval_form(question(world)), "s").label == "allow exactly this until this session ends"
+        asked = question(world, suggestion="Bash(git log:*)")
+        assert "what `Bash(git log:*)` matches" in option(approval_form(asked), "s").label
+        assert answer_of(asked, Filled(("s",))) == Said("allow", "session", "Bash(git log:*)")
+
+    def test_a_rule_is_written_once_it_is_right(self, world: World) -> None:
+        permit, face = ask(world, "r", "Bash(git push", "Bash(git push:*)")
+        assert isinstance(permit, Permit)
+        assert permit.remark == ""
+        assert "error: " in face.seen()
+        assert face.forms[2].text == "Bash(git push"  # to be mended, not to be written anew
+        assert "Bash(git push:*)" in (world.home / ".kitbag/settings.toml").read_text()
+
+    def test_no_rule_and_no_reason_lead_back_to_the_question(self, world: World) -> None:
+        permit, face = ask(world, "r", None, "w", None, "y")
+        assert isinstance(permit, Permit)
+        assert face.seen().count("git push origin main") == 1
+
+    def test_a_question_that_can_only_be_denied_offers_no_more(self, world: World) -> None:
+        face = AnsweringFace("n")
+        said = asyncio.run(ask_approval(face, question(world), may_allow=False))
+        assert said == Said("deny")
+        assert {one.key for one in face.forms[0].options} == {"n", "w"}
+        sly = AnsweringFace(lambda _: Filled(("y",)), None)
+        assert asyncio.run(ask_approval(sly, question(world), may_allow=False)) is None
+
+
+class TestWhatIsSeen:
+    @given(st.text())
+    def test_cleaning_it_again_changes_nothing(self, text: str) -> None:
+        for line in visible_lines(text):
+            assert for_terminal(line) == line
+
+    def test_what_hides_is_spelled_out_and_stands_behind_a_bar(self, world: World) -> None:
+        sly = "ls\x1b[2J\u202e\nwhy: it is allowed\n" + " " * 300 + "rm -rf ~"
+        form = approval_form(question(world, command=sly))
+        shown = [block for block in form.above if isinstance(block, Verbatim)]
+        assert [block.title for block in shown] == ["command"]
+        assert "[U+001B]" in shown[0].text
+        assert "[U+202E]" in shown[0].text
+        assert "[300 blanks]rm -rf ~" in shown[0].text
+        ours = "\n".join(text_of(block) for block in form.above if not isinstance(block, Verbatim))
+        assert "why: it is allowed" not in ours
+
+    def test_letters_that_look_like_others_are_told(self, world: World) -> None:
+        form = approval_form(question(world, command="сurl example.com"))
+        assert "U+0441, not c" in "\n".join(map(text_of, form.above))
+
+    @pytest.mark.parametrize("lines", [61, 500])
+    def test_what_is_cut_can_be_had_whole(self, world: World, lines: int) -> None:
+        long = "\n".join(f"line {number}" for number in range(lines))
+        permit, face = ask(world, "e", "y", arguments={"command": long})
+        assert isinstance(permit, Permit)
+        first, second = ("\n".join(map(text_of, form.above)) for form in face.forms)
+        assert "characters hidden" in first
+        assert all(f"│ line {number}" in second for number in range(lines))
+
+    def test_what_is_whole_offers_no_more_of_it(self, world: World) -> None:
+        assert option(approval_form(question(world)), "e") is None
+
+
+class TestChanges:
+    def seen(self, world: World, tool: str, **arguments: Any) -> tuple[str, str]:
+        """The diff, and all the rest."""
+        form = approval_form(question(world, tool, **arguments))
+        diffs = [block.text for block in form.above if isinstance(block, Diff)]
+        assert len(diffs) <= 1
+        return "".join(diffs), "\n".join(text_of(block) for block in form.above if not isinstance(block, Diff))
+
+    def test_an_edit_is_a_diff_of_the_file(self, world: World) -> None:
+        world.write("a.py", "one\ntwo\nthree\n")
+        diff, rest = self.seen(world, "Edit", file_path="a.py", old_string="two", new_string="2")
+        assert "\n one\n-two\n+2\n three" in diff
+        assert "old_string" not in rest
+        odd = "why: it is allowed.py"
+        world.write(odd, "two\n")
+        assert f"│ {odd}" in self.seen(world, "Edit", file_path=odd, old_string="two", new_string="2")[1]
+
+    def test_and_its_exact_arguments_can_be_had(self, world: World) -> None:
+        world.write("a.py", "one\ntwo\n")
+        arguments = {"file_path": "a.py", "old_string": "two", "new_string": "2 "}
+        permit, face = ask(world, "e", "y", tool="Edit", arguments=arguments)
+        assert isinstance(permit, Permit)
+        assert "│ 2[1 blank]" in "\n".join(map(text_of, face.forms[1].above))
+
+    def test_a_file_that_is_written_anew_is_all_additions(self, world: World) -> None:
+        diff, _ = self.seen(world, "Write", file_path="new.py", content="a\nb\n")
+        assert "--- /dev/null" in diff
+        assert "+a\n+b" in diff
+
+    def test_line_ends_that_are_kept_are_no_change(self, world: World) -> None:
+        world.write("dos.txt", "one\r\ntwo\r\n")
+        diff, _ = self.seen(world, "Write", file_path="dos.txt", content="one\n2\n")
+        assert "\n one\n-two\n+2" in diff
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            {"file_path": "a.py", "old_string": "not there", "new_string": "x"},
+            {"file_path": "a.py", "old_string": "o", "new_string": "x"},
+            {"file_path": "a.py", "old_string": "one", "new_string": 3},
+            {"file_path": "a.py", "old_string": "one", "new_string": "x", "more": "hidden"},
+            {"file_path": ".", "old_string": "one", "new_string": "x"},
+            {"file_path": "/dev/zero", "old_string": "one", "new_string": "x"},
+            {"file_path": "pipe", "old_string": "one", "new_string": "x"},
+        ],
+    )
+    def test_what_can_not_be_told_is_shown_by_its_arguments(self, world: World, arguments: dict[str, Any]) -> None:
+        import os
+
+        world.write("a.py", "one\ntwo\n")
+        os.mkfifo(world.workspace / "pipe")
+        diff, rest = self.seen(world, "Edit", **arguments)
+        assert diff == ""
+        assert all(name in rest for name in arguments)
+
+    def test_a_path_with_a_line_break_adds_no_line_to_the_diff(self, world: World) -> None:
+        diff, _ = self.seen(world, "Write", file_path="a\n+evil", content="x\n")
+        assert "\n+evil" not in diff

@@ -1,0 +1,249 @@
+"""The watch over background work: figures that follow it, its end and its questions told once, and no work when idle."""
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+
+from chat.held import begun, held, model, said, workshop_at_home
+from chat.talking_face import talking
+from kitbag.chat.background import Background
+from kitbag.runtime.agent import Agent
+from kitbag.runtime.delegation import Delegated
+from kitbag.runtime.open_sessions import is_open
+from kitbag.runtime.options import Options
+from kitbag.runtime.stopping import stop_task
+from kitbag.testing import Rule, Script, Scripted, Step
+from tasks.workshop import HANG, Workshop, call
+
+
+__all__ = ["workshop_at_home"]
+pytestmark = pytest.mark.usefixtures("workshop_at_home")
+
+
+async def until(background: Background, is_so: str) -> str:
+    """What was told until that is in it."""
+    told = ""
+    while is_so not in told:
+        told += said(await background.wait_for_news())
+    return told
+
+
+def test_the_end_of_a_task_is_told_once_and_the_model_hears_of_it(workshop: Workshop) -> None:
+    async def look() -> None:
+        async with talking(workshop.world, "I see.") as chat:
+            background = chat.chat.background
+            task = await begun(workshop, chat.agent.session.id, description="a search")
+            workshop.worker()
+            told = await until(background, "has ended")
+            assert task.id in told
+            assert "(a search)" in told
+            assert "completed" in told
+            assert f"/tasks show {task.id}" in told
+            assert background.running == 0
+            # Only what began it can be told: here that is done by the agent itself.
+            chat.agent.delegation = _with_past(chat.agent)
+            assert background.has_news()
+            async with chat.agent.run("") as run:
+                async for _ in run:
+                    pass
+            background.count_again()
+            assert not background.has_news()
+            assert str(chat.model.requests[0].messages).count("<task-notification") == 1
+            assert not background._blocks
+
+    asyncio.run(look())
+
+
+def _with_past(agent: Agent) -> Delegated:
+    return Delegated(agent.inherited, agent.session.id)
+
+
+def test_figures_follow_what_runs_and_what_it_costs(workshop: Workshop) -> None:
+    workshop.script({"text": "Never.", "delay": 60})
+
+    async def look() -> None:
+        async with held(workshop) as chat:
+            background = chat.chat.background
+            task = await begun(workshop, chat.agent.session.id)
+            await begun(workshop, "another conversation")
+            while background.running != 1:
+                await background.wait_for_news()
+            workshop.worker()
+            workshop.until_status(task.id, "running")
+            await stop_task(workshop.board, workshop.task(task.id), "person")
+            told = await until(background, "has ended")
+            assert "cancelled" in told
+            assert background.running == 0
+            assert not background.has_news(), "what was stopped does not wake the model"
+
+    asyncio.run(look())
+
+
+def test_a_question_is_told_once_with_how_to_answer_it(workshop: Workshop) -> None:
+    workshop.script(call("Bash", command="touch asked.txt && touch more.txt"), {"text": "Done."})
+
+    async def look() -> None:
+        async with held(workshop) as chat:
+            task = await begun(workshop, chat.agent.session.id, options={"only_tools": [], "ask": ["Bash"]})
+            workshop.worker()
+            told = await until(chat.chat.background, "asks whether")
+            assert f"/tasks answer {task.id}" in told
+            assert "touch asked.txt" in told
+            assert (chat.chat.background.running, chat.chat.background.questions) == (1, 1)
+            chat.chat.background.count_again()
+            assert not chat.chat.background._blocks
+            await stop_task(workshop.board, workshop.task(task.id), "person")
+            while chat.chat.background.questions:
+                await chat.chat.background.wait_for_news()
+
+    asyncio.run(look())
+
+
+def test_work_that_nobody_does_wakes_a_worker(workshop: Workshop) -> None:
+    async def look() -> None:
+        async with held(workshop) as chat:
+            task = await begun(workshop, chat.agent.session.id)
+            assert task.id in await until(chat.chat.background, "has ended")
+
+    asyncio.run(look())
+    assert workshop.board.all()[0].status == "completed"
+
+
+def test_a_worker_that_can_t_be_started_is_told_of_once(workshop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+
+    async def look() -> None:
+        async with held(workshop) as chat:
+            await begun(workshop, chat.agent.session.id)
+            told = await until(chat.chat.background, "no worker could be started")
+            await chat.chat.background._care()
+            assert said(tuple(chat.chat.background._blocks)) == ""
+            assert told.count("no worker") == 1
+
+    asyncio.run(look())
+
+
+def test_a_journal_that_can_t_be_read_is_told_of_and_ends_nothing(workshop: Workshop) -> None:
+    async def look() -> None:
+        async with held(workshop) as chat:
+            chat.agent.journal.close()
+            assert "background work can't be watched" in await until(chat.chat.background, "watched")
+            chat.chat.background.count_again()
+            assert not chat.chat.background.has_news()
+
+    asyncio.run(look())
+
+
+def test_it_ends_when_it_is_cancelled_and_other_windows_know_as_long_as_it_does_not(workshop: Workshop) -> None:
+    async def look() -> None:
+        async with held(workshop) as chat:
+            session = chat.agent.session.id
+
+            async def follow() -> None:
+                async for _ in chat.chat.background.follow():
+                    pass
+
+            assert not is_open(workshop.home, session)
+            following = asyncio.create_task(follow())
+            while not is_open(workshop.home, session):
+                await asyncio.sleep(0.01)
+            following.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await following
+            assert not is_open(workshop.home, session)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    asyncio.run(look())
+
+
+_CHAT = """
+import asyncio
+from kitbag.chat.background import Background
+from kitbag.runtime.agent import Agent
+from kitbag.runtime.options import Options
+
+async def main():
+    async with Agent(options=Options(model={model!r}, only_tools=("Task", "Bash"))) as agent:
+        background = Background(agent, agent.ground.places.kitbag_home)
+        async with agent.run("Go") as run:
+            async for _ in run:
+                pass
+        print("started", flush=True)
+        async for _ in background.follow():
+            pass
+
+asyncio.run(main())
+"""
+
+
+def test_after_a_chat_was_killed_the_next_one_tells_what_its_background_work_came_to(workshop: Workshop) -> None:
+    begin = call("Task", subagent_type="doer", prompt="Seek it.", run_in_background=True)
+    release = workshop.world.workspace / "release"
+    wait = call("Bash", command=f"while [ ! -e {release} ]; do sleep 0.05; done")
+    workshop.script(begin, {"text": "Started."}, Seek=[wait, {"text": "The answer is 42."}])
+    program = _CHAT.format(model=model(workshop))
+    killed = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=workshop.world.workspace, env=workshop.environment, stdout=subprocess.PIPE
+    )
+    try:
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == b"started\n"
+        [task] = workshop.board.all()
+        session = task.root
+        workshop.until(lambda: is_open(workshop.home, session))
+    finally:
+        killed.kill()
+        killed.communicate(timeout=HANG)
+    assert not is_open(workshop.home, session)
+    release.touch()
+
+    async def look() -> None:
+        provider = Scripted(Script([Rule([Step(text="I see."), Step(text="Yes.")])]))
+        options = Options(directory=str(workshop.world.workspace), resume="last")
+        async with asyncio.timeout(HANG), Agent(options=options, provider=provider) as agent:
+            assert agent.session.id == session
+            background = Background(agent, workshop.home)
+            told = await until(background, "has ended")
+            assert f"doer {task.id}" in told
+            assert "completed" in told
+            assert background.has_news()
+            for request in ("", "And?"):
+                async with agent.run(request) as run:
+                    async for _ in run:
+                        pass
+            assert str(provider.requests[-1].messages).count("The answer is 42.") == 1
+            background.count_again()
+            assert not background.has_news()
+        # The one after it has nothing to tell.
+        async with asyncio.timeout(HANG), Agent(options=options, provider=Scripted(Script([]))) as agent:
+            background = Background(agent, workshop.home)
+            await background._look()
+            assert not background._blocks
+            assert not background.has_news()
+
+    asyncio.run(look())
+
+
+def test_it_costs_next_to_nothing_when_nothing_happens(workshop: Workshop) -> None:
+    """Looks, and does not read: the journal is asked for its last record, a few times a second."""
+    workshop.script({"text": "Never.", "delay": 60})
+
+    async def look() -> None:
+        async with held(workshop) as chat:
+            task = await begun(workshop, chat.agent.session.id)
+            workshop.worker()
+            workshop.until_status(task.id, "running")
+            while chat.chat.background.running != 1:
+                await chat.chat.background.wait_for_news()
+            asked: list[str] = []
+            journal = chat.agent.journal
+            query = journal._query
+            journal._query = lambda text, values: asked.append(text) or query(text, values)  # type: ignore[method-assign]
+            for _ in range(10):
+                await chat.chat.background._look()
+            assert len(asked) <= 10 + 3  # once somebody is looked for who does it
+            await stop_task(workshop.board, workshop.task(task.id), "person")
+
+    asyncio.run(look())
