@@ -19,7 +19,7 @@ With `--output-format stream-json`: one object a line, told apart by `type`: `st
 `skills`, `agents`, `tools`), `text` and `thinking` (`text`: a piece), `discarded` (the pieces since the last message are void),
 `message` (`message`: `role`, `parts`), `turn_end` (`turn`, `usage`, `cost_usd`), `tool_start` (`call_id`, `name`, `arguments`,
 `title`), `tool_progress` (`call_id`, `text`), `tool_end` (`call_id`, `name`, `is_error`, `summary`, `seconds`, `details`, `result`: what the model gets),
-`skill_loaded`, `skill_unloaded`, `compacted`, `retrying`, `notice`, and last `result`, as above without `failed_calls`
+`skill_loaded`, `skill_unloaded`, `switched` (`what`: persona, model, mode or skills, `before`, `after`, `told`: to the model), `compacted`, `retrying`, `notice`, and last `result`, as above without `failed_calls`
 and `notices`."""
 
 KEYS = {
@@ -53,7 +53,7 @@ KEYS = {
     "tasks resume": "`id`, `status`.",
     "tasks watch": "a line for each change: `id`, `agent`, `status`, `turns`, `tokens`, `activity`, `error`.",
     "sessions list": "a list: `id`, `started`, `last`, `directory`, `model`, `status`, `turns`, `cost`, `about`, `forked_from`, "
-    "`problem`, `task`.",
+    "`problem`, `task`, `persona`, `mode`.",
     "agents search": "a list of objects, best first: `name`, `score`, `fit` (`called` by its name, `name`: its whole name or its kind "
     "of file, `work`: what it does, `words`: no more than words), `words`, `files`.",
     "agents show": "the keys of `agents list`, and `body`, `body_tokens`, `shadows`, `problems`. With `--prompt`: `prompt`, `tokens`, "
@@ -78,7 +78,7 @@ KEYS = {
     "`path`, `change`: created, changed or deleted). With `--show`: `session`, `turn`, `about`, `redo`, `files` (`path`, "
     "`change`, `kind`, `added`, `removed`, `problem`, `diff`). Else `session`, `turn`, `about`, `redo`, `restored` (`path`, "
     "`action`), `left` and `failed` (`path`, `reason`).",
-    "context": "`session`, `directory`, `model`, `window`, `compacted_at`, `left`, `tokens`, `bytes`, `request_bytes` (the same), "
+    "context": "`session`, `directory`, `model`, `mode`, `persona`, `window`, `compacted_at`, `left`, `tokens`, `bytes`, `request_bytes` (the same), "
     "`groups`, `skills` (`listed`, `loaded`, `possible`), `tools`, `agents`, `memory`, `turns`, `last_request` (`provider`, `ours`, "
     "`residual`), `pieces`, `warnings`.",
     "servers list": "a list: `name`, `label` (in the names of its tools), `agent` (whose own it is), `scope` (user or project), `source`, `transport` (stdio "

@@ -108,6 +108,17 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.end_worker()
 
 
+@pytest.fixture
+def at_home(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """A world in which this process lives, without a model."""
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "KITBAG_MODEL", "KITBAG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
+    monkeypatch.setenv("HOME", str(world.home))
+    monkeypatch.chdir(world.workspace)
+    return world
+
+
 @pytest.fixture(scope="session")
 def nursery() -> "Iterator[Nursery]":
     """Where workers come from; imported only where one is wanted."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         RunStarted,
         SkillLoaded,
         SkillUnloaded,
+        Switched,
         TextDelta,
         ThinkingDelta,
         ToolFinished,
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from kitbag.runtime.agent import Agent
     from kitbag.runtime.ask import ask
     from kitbag.runtime.options import Options
+    from kitbag.runtime.persona_change import PersonaChange
+    from kitbag.runtime.reloading import Reloaded
     from kitbag.text.tokens import estimate_tokens
 
 __all__ = [
@@ -71,8 +74,10 @@ __all__ = [
     "Packer",
     "Payload",
     "Persona",
+    "PersonaChange",
     "Places",
     "Registry",
+    "Reloaded",
     "Retrying",
     "Run",
     "RunEnded",
@@ -83,6 +88,7 @@ __all__ = [
     "SkillLoaded",
     "SkillRegistry",
     "SkillUnloaded",
+    "Switched",
     "TextDelta",
     "ThinkingDelta",
     "ToolFinished",
@@ -112,6 +118,7 @@ _HOMES = {
         "RunStarted",
         "SkillLoaded",
         "SkillUnloaded",
+        "Switched",
         "TextDelta",
         "ThinkingDelta",
         "ToolFinished",
@@ -133,6 +140,8 @@ _HOMES = {
     "runtime.agent": ("Agent",),
     "runtime.ask": ("ask",),
     "runtime.options": ("Options",),
+    "runtime.persona_change": ("PersonaChange",),
+    "runtime.reloading": ("Reloaded",),
     "text.tokens": ("estimate_tokens",),
 }
 

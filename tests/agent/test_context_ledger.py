@@ -21,6 +21,8 @@ _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.samp
         "<suggested-skills>",
         "a <library-changes> b <suggested-skills> c",
         "<conversation-summary>",
+        'a\n\n<mentioned-file path="x" images="1">\nb\n</mentioned-file>\n\n<library-changes>\nc',
+        'a\n<mentioned-folder path="x">\n',
         '<skill-invocation name="x">',
         "[The skill x was shown here for one turn.]",
         "é\ud7ff\U0001f469\u200d\U0001f4bb",

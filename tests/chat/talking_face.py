@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
-
 from chat.answering import Answer, AnsweringFace, text_of
 from conftest import World
 from kitbag.agent.ask_model import Patience
@@ -105,14 +103,3 @@ async def talking(
     async with asyncio.timeout(HANG):
         async with Agent(options=given, provider=provider, approver=approver, patience=patience) as agent:
             yield Talk(world, Chat(played, agent, lambda other: Agent(options=other)), played, scripted)
-
-
-@pytest.fixture
-def at_home(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
-    """A world in which this process lives, without any model."""
-    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY", "KITBAG_MODEL", "KITBAG_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("OLLAMA_HOST", "127.0.0.1:9")
-    monkeypatch.setenv("HOME", str(world.home))
-    monkeypatch.chdir(world.workspace)
-    return world

@@ -17,7 +17,6 @@ from kitbag.runtime.stopping import stop_task
 from kitbag.testing import Rule, Script, Scripted, Step
 from tasks.workshop import HANG, Workshop, call
 
-
 __all__ = ["workshop_at_home"]
 pytestmark = pytest.mark.usefixtures("workshop_at_home")
 
@@ -118,7 +117,8 @@ def test_a_worker_that_can_t_be_started_is_told_of_once(workshop: Workshop, monk
         async with held(workshop) as chat:
             await begun(workshop, chat.agent.session.id)
             told = await until(chat.chat.background, "no worker could be started")
-            await chat.chat.background._care()
+            chat.chat.background._watch._next_care = 0.0  # type: ignore[union-attr]
+            await chat.chat.background._look()
             assert said(tuple(chat.chat.background._blocks)) == ""
             assert told.count("no worker") == 1
 

@@ -142,6 +142,12 @@ class TestFiles:
         assert "[Not shown here for want of room. Use Read.]" in found.blocks[-1]
         assert "too long together" in told(found)
 
+    def test_a_small_window_is_not_filled_with_them(self, bench: Bench) -> None:
+        bench.write("a.txt", ("y" * 99 + "\n") * 490)
+        found = name(bench, "@a.txt", most=8_000)
+        assert sum(map(len, found.blocks)) < 8_500
+        assert "Go on with Read and offset=" in found.blocks[0]
+
     def test_so_is_their_number_and_the_same_one_counts_once(self, bench: Bench) -> None:
         for number in range(25):
             bench.write(f"f{number}.txt", "x")
@@ -235,6 +241,11 @@ class TestWhatIsNotThere:
         assert found.blocks == ()
         assert "there is no such file" in told(found)
 
+    def test_a_text_full_of_them_is_not_told_of_without_end(self, bench: Bench) -> None:
+        found = name(bench, " ".join(f"@x{number}.py" for number in range(200)))
+        assert len(found.notices) == 11
+        assert "190 more" in told(found)
+
     def test_close_names_are_told(self, bench: Bench) -> None:
         bench.write("src/billing.py", "")
         assert "did you mean src/billing.py?" in told(name(bench, "@src/biling.py"))
@@ -256,8 +267,13 @@ class TestWhatIsNotAllowed:
 
     def test_a_rule_of_the_person_that_names_it_opens_it(self, bench: Bench) -> None:
         bench.write(".env", "A=1")
-        bench.allowing(allow="Read(./.env)")
-        assert "A=1" in name(bench, "@.env").blocks[0]
+        outside = bench.outside / "notes.txt"
+        outside.write_text("OUTSIDE")
+        for text, content in (("@.env", "A=1"), (f"@{outside}", "OUTSIDE")):
+            bench.allowing()
+            fix = name(bench, text).notices[0].fix
+            bench.allowing(allow=fix.rpartition(" ")[2])  # as the notice says
+            assert content in name(bench, text).blocks[0]
 
     def test_outside_only_what_a_person_types_there_and_then(self, bench: Bench) -> None:
         path = bench.outside / "notes.txt"

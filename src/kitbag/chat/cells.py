@@ -50,6 +50,26 @@ def split(text: str, width: int) -> tuple[str, str]:
     return text, ""
 
 
+def chop(text: str, first: int, width: int) -> list[str]:
+    """All of it, in pieces: the first fits into `first` columns and may be empty, the others into `width`."""
+    first, width = max(first, 0), max(width, 1)
+    if text.isascii():
+        return [text[:first], *(text[at : at + width] for at in range(first, len(text), width))]
+    pieces: list[str] = []
+    start = boundary = used = used_before = 0
+    room = first
+    for at, char in enumerate(text):
+        size = _size(char)
+        if size and char != _PICTURE and text[at - 1 : at] != _JOINER:
+            boundary, used_before = at, used
+        if used + size > room and (at > start or not pieces):
+            end, gone = (boundary, used_before) if boundary > start else (at, used)
+            pieces.append(text[start:end])
+            start, used, used_before, room = end, used - gone, used_before - gone, width
+        used += size
+    return [*pieces, text[start:]]
+
+
 def cut(text: str, width: int) -> str:
     """One line that fits; of a path the end says most."""
     if width_of(text) <= width:

@@ -42,7 +42,7 @@ _STYLES: Final = (
 
 
 def code_rows(code: str, language: str) -> list[list[Run]]:
-    """A row for each line; all of the code is in them, whatever a lexer makes of it."""
+    """A row for each line; all of the code is in them, whatever a lexer makes of it. No language: no colours."""
     lines = code.split("\n")
     lexer = _lexer(language) if len(code) <= _LARGEST and max(map(len, lines)) <= _LONGEST_LINE else None
     if lexer is None:

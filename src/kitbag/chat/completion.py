@@ -90,6 +90,7 @@ class ChatCompleter(Completer):
     def __init__(self, around: Around) -> None:
         self._around = around
         self._files = WorkspaceFiles(around.workspace)
+        self._files.look()  # so that the list is there when somebody asks for it
 
     def close(self) -> None:
         """Ends the listing of files, if one is under way."""

@@ -20,6 +20,8 @@ _HEADINGS: Final = {"h1": "1;4", "h2": "1", "h3": "1;3"}
 _INLINE: Final = {"strong": ("1", "**"), "em": ("3", "*"), "s": ("9", "~~")}
 _QUOTE: Final = Run("│ ", TONES["dim"])
 _TASKS: Final = {"[ ] ": "", "[x] ": TONES["good"], "[X] ": TONES["good"]}
+_DEEPEST: Final = 60
+"""Further in, a parser would leave out what is there."""
 _LONGEST_RULE: Final = 40
 _LONGEST_INFO: Final = 40
 
@@ -29,17 +31,24 @@ def _parser() -> "MarkdownIt":
     from markdown_it import MarkdownIt
 
     # A definition of a link would be taken out of the text and show nothing; so it stays a paragraph.
-    options = {"html": False, "linkify": False}
+    options = {"html": False, "linkify": False, "maxNesting": _DEEPEST}
     return MarkdownIt("commonmark", options).enable(["table", "strikethrough"]).disable("reference")
 
 
-def markdown_rows(text: str, width: int, clean: Cleaner, *, colour: bool) -> list[list[Run]]:
+def markdown_rows(text: str, width: int, clean: Cleaner, *, colour: bool, highlights: bool = True) -> list[list[Run]]:
     """Of a text that is clean. What the parser makes of it, such as `&#27;`, is cleaned again."""
     # Signs that have a meaning of their own in Markdown, and may become something that was not cleaned.
     is_changed = any(sign in text for sign in "&\\%")
-    view = _View(_parser().parse(text), width, clean if is_changed else None, colour)
+    tokens = _parser().parse(text)
+    if any(token.level >= _DEEPEST - 1 for token in tokens):
+        return as_written(text, width)
+    view = _View(tokens, width, clean if is_changed else None, colour, highlights)
     view.draw()
     return view.rows
+
+
+def as_written(text: str, width: int) -> list[list[Run]]:
+    return [row for line in text.strip("\n").split("\n") for row in chopped([Run(line)], width)]
 
 
 class _Prefix(NamedTuple):
@@ -50,12 +59,15 @@ class _Prefix(NamedTuple):
 
 
 class _View:
-    def __init__(self, tokens: "Sequence[Token]", width: int, clean: Cleaner | None, colour: bool) -> None:
+    def __init__(
+        self, tokens: "Sequence[Token]", width: int, clean: Cleaner | None, colour: bool, highlights: bool
+    ) -> None:
         self.rows: list[list[Run]] = []
         self._tokens = tokens
         self._width = width
         self._clean = clean
         self._colour = colour
+        self._highlights = highlights
         self._prefixes: list[_Prefix] = []
         self._is_tight: list[bool] = []
         """Of the lists around."""
@@ -164,7 +176,8 @@ class _View:
         language = self._text(token.info).strip().split(" ")[0][:_LONGEST_INFO]
         code = token.content.removesuffix("\n")
         first, rest = self._before()
-        rows = code_rows(code, language) if self._colour else [[Run(line)] for line in code.split("\n")]
+        known = language if self._highlights else ""
+        rows = code_rows(code, known) if self._colour else [[Run(line)] for line in code.split("\n")]
         if not self._colour and token.type == "fence":
             rows = [[Run(f"{token.markup}{language}")], *rows, [Run(token.markup)]]
         for row in rows:

@@ -49,7 +49,6 @@ class Pastes:
         self._tell = tell
         self._held: dict[str, str | Image] = {}
         """By the words that stand for it in the line."""
-        self._gone: set[str] = set()
         self._number = 0
 
     def take(self, text: str) -> str:
@@ -89,8 +88,10 @@ class Pastes:
                 images[label] = held
             elif held is not None:
                 return held
-            elif label in self._gone:
-                self._tell(f"what stood behind {label} is no longer held: paste it again")
+            else:  # typed, or of an earlier chat, or so long ago that it was dropped
+                self._tell(
+                    f"nothing is held behind {label}, so it is sent as these words; paste it again if it was meant"
+                )
             return label
 
         return Expanded(_LABEL.sub(meant, text), tuple(images.values()))
@@ -102,9 +103,7 @@ class Pastes:
         label = f"[{kind} #{self._number}{about}]"
         self._held[label] = content
         while len(self._held) > 1 and sum(map(_size, self._held.values())) > HELD_CHARACTERS:
-            oldest = next(iter(self._held))
-            del self._held[oldest]
-            self._gone.add(oldest)
+            del self._held[next(iter(self._held))]
         return label
 
     def _hold_image(self, name: str, media_type: str, data: bytes) -> str:

@@ -5,6 +5,7 @@ kind; markdown-it and pygments are loaded by the first block that needs them.
 """
 
 import re
+import time
 from collections.abc import Callable
 from typing import Final, assert_never
 
@@ -28,8 +29,13 @@ from kitbag.chat.styled import TONES, Cleaner, Run, chopped, wrapped, written
 Hide = Callable[[str], str]
 _MOST_SAID: Final = 40
 """Lines of what a person said: a long text that was pasted is known to them."""
-_LONGEST_TAIL: Final = 4_000
-_LARGEST: Final = 2_000_000
+_LONGEST_TAIL: Final = 2_000
+_LARGEST: Final = 1_000_000
+_LARGEST_SAID: Final = 20_000
+"""Characters, of what is not meant to be read whole."""
+_SECONDS: Final = 1.0
+"""After these, what is left of a reply is shown as it was written: it was made to take long."""
+_FENCES: Final = ("```", "~~~")
 _BAR: Final = Run("│ ", TONES["dim"])
 _MARKS: Final = {
     "error": Run("✗ error: ", TONES["bad"]),
@@ -108,9 +114,9 @@ def _rows(block: Block, width: int, clean: Cleaner, colour: bool) -> list[list[R
             assert_never(block)
 
 
-def _bounded(text: str) -> str:
+def _bounded(text: str, largest: int = _LARGEST) -> str:
     """What is shown at all has an end."""
-    return text if len(text) <= _LARGEST else f"{text[:_LARGEST]}\n… {len(text) - _LARGEST:,} more characters"
+    return text if len(text) <= largest else f"{text[:largest]}\n… {len(text) - largest:,} more characters"
 
 
 def _line_rows(block: Lines, width: int, clean: Cleaner) -> list[list[Run]]:
@@ -124,7 +130,7 @@ def _line_rows(block: Lines, width: int, clean: Cleaner) -> list[list[Run]]:
 
 
 def _said_rows(block: Said, width: int, clean: Cleaner) -> list[list[Run]]:
-    lines = clean.text(_bounded(block.text).strip("\n")).split("\n")
+    lines = clean.text(_bounded(block.text, _LARGEST_SAID).strip("\n")).split("\n")
     more = len(lines) - _MOST_SAID
     first, rest = [Run("> ", TONES["dim"])], [Run("  ")]
     rows: list[list[Run]] = []
@@ -140,17 +146,23 @@ def _said_rows(block: Said, width: int, clean: Cleaner) -> list[list[Run]]:
 
 
 def _reply_rows(block: Reply, width: int, clean: Cleaner, colour: bool) -> list[list[Run]]:
-    from kitbag.chat.markdown_view import markdown_rows
+    from kitbag.chat.markdown_view import as_written, markdown_rows
 
     head, text = clean.text(block.head), clean.text(_bounded(block.text))
     pieces = [Piece(text, head)] if len(text) <= LONGEST else _pieces(text, head)
     rows: list[list[Run]] = []
     above: Reply | None = None
+    begun = time.monotonic()
     for piece in pieces:
         shown = Reply(piece.text, above is None, piece.head)
         if above is not None and gap(above, shown):
             rows.append([])
-        rows += markdown_rows(piece.head + piece.text, width, clean, colour=colour)
+        took = time.monotonic() - begun
+        if took < _SECONDS or (piece.head or piece.text).startswith(_FENCES):  # which takes no time but for its colours
+            text = piece.head + piece.text
+            rows += markdown_rows(text, width, clean, colour=colour, highlights=took < _SECONDS / 4)
+        else:
+            rows += as_written(piece.text, width)
         above = shown
     return rows
 
@@ -166,10 +178,10 @@ def _pieces(text: str, head: str) -> list[Piece]:
 def _remark_rows(block: Remark, width: int, clean: Cleaner) -> list[list[Run]]:
     mark = _MARKS.get(block.severity, _MARKS["error"])
     tone = TONES["dim"] if block.severity == "info" else ""
-    text = clean.text(_bounded(block.text).strip("\n"))
+    text = clean.text(_bounded(block.text, _LARGEST_SAID).strip("\n"))
     rows = wrapped([Run(text, tone)], width, first=[mark], rest=[Run("  ")])
     if block.fix:
-        fix = Run(clean.text(_bounded(block.fix).strip("\n")), tone)
+        fix = Run(clean.text(_bounded(block.fix, _LARGEST_SAID).strip("\n")), tone)
         rows += wrapped([fix], width, first=[Run("  fix: ", TONES["dim"])], rest=[Run("  ")])
     return rows
 
@@ -207,5 +219,5 @@ def _end_of(markdown: str, longest: int) -> str:
         return markdown
     start = markdown.find("\n", len(markdown) - longest) + 1 or len(markdown) - longest
     opening = markdown[:200].lstrip("\n").partition("\n")[0]
-    is_code = opening.lstrip().startswith(("```", "~~~"))
+    is_code = opening.lstrip().startswith(_FENCES)
     return f"{opening}\n{markdown[start:]}" if is_code else markdown[start:]

@@ -296,7 +296,8 @@ class _Dialogue:
             Option("s", "write it down all the same"),
             Option("b", "back to the beginning"),
         ]
-        default = {"key": "k", "model": "m"}.get(tried.blames, "a") if wanted.provider not in PORTS else "a"
+        default = {"key": "k", "model": "m"}.get(tried.blames, "a")
+        default = default if any(option.key == default for option in options) else "a"
         key = await self._pick("What now? Esc leaves all as it was.", options, default)
         if key == "b":
             raise _BackError

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from kitbag.chat.blocks import Tone
-from kitbag.chat.cells import cut, split, tokens, width_of
+from kitbag.chat.cells import chop, cut, tokens, width_of
 from kitbag.text.hidden import for_terminal
 
 TONES: Final[dict[Tone, str]] = {
@@ -25,6 +25,10 @@ _TAB: Final = 4
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _LONGEST_LINE: Final = 2_000
 """Of a field that is one line: more can't be seen anyway."""
+
+
+_LONG: Final = 40
+"""Characters from which on words are not laid one by one."""
 
 
 class Run(NamedTuple):
@@ -63,11 +67,12 @@ class _Page:
         self.rows: list[list[Run]] = []
         self._width = width
         self._rest = rest
+        self._room = width - sum(width_of(run.text) for run in rest)
         self._begin(first)
 
     def _begin(self, prefix: Row) -> None:
         self._row: list[Run] = list(prefix)
-        self._used = self._start = sum(width_of(run.text) for run in prefix)
+        self._used = sum(width_of(run.text) for run in prefix)
         self._blanks: list[Run] = []
         self._blank_width = 0
         self._is_fresh = True
@@ -88,23 +93,51 @@ class _Page:
             self._row += self._blanks
             self._used += self._blank_width
         self._blanks, self._blank_width = [], 0
-        self._is_fresh = False
         for text, style in parts:
-            while self._used + width_of(text) > self._width:
-                fitting, text = split(text, max(self._width - self._used, 1))
-                if width_of(fitting) > self._width - self._used and self._used > self._start:
-                    fitting, text = "", fitting + text
-                self._row.append(Run(fitting, style))
-                if not text:
-                    self._used += width_of(fitting)
-                    break
-                self.end_line()
-                self._is_fresh = False
-                if self._start + 1 >= self._width:
-                    return  # nothing fits here: a terminal of a few columns
-            else:
+            if self._used + len(text) <= self._width and text.isascii():
                 self._row.append(Run(text, style))
-                self._used += width_of(text)
+                self._used += len(text)
+                continue
+            first, *others = chop(text, self._width - self._used, self._room)
+            self._row.append(Run(first, style))
+            self._used += width_of(first)
+            for piece in others:
+                self.end_line()
+                self._row.append(Run(piece, style))
+                self._used += width_of(piece)
+        self._is_fresh = False
+
+    def fill(self, text: str, style: str) -> None:
+        """Words of ASCII with blanks before and between them, a line at a time."""
+        while text:
+            room = self._width - self._used
+            if len(text) <= room:
+                self._row.append(Run(text, style))
+                self._used += len(text)
+                self._is_fresh = False
+                return
+            at = text.rfind(" ", 0, room + 1)
+            if text[:at].strip(" ") if at > 0 else False:
+                self._row.append(Run(text[:at], style))
+                self.end_line()
+            elif not self._is_fresh:
+                self.end_line()
+            else:  # a word that is longer than a line
+                word, _, rest = text.lstrip(" ").partition(" ")
+                self.word([Run(word, style)], len(word))
+                text = f" {rest}" if rest.strip(" ") else ""
+                continue
+            text = text[max(at, 0) :].lstrip(" ")
+
+
+def _middle(text: str) -> tuple[int, int]:
+    """Of a long text of plain words, all between the first and the last, which may go on in what is beside them."""
+    if len(text) > _LONG and text.isascii() and "\n" not in text:
+        start = text.find(" ")
+        end = text.rfind(" ")
+        if 0 <= start < end and text[start:end].strip(" "):
+            return start, end
+    return len(text), len(text)
 
 
 def wrapped(row: Iterable[Run], width: int, first: Row = (), rest: Row | None = None) -> list[list[Run]]:
@@ -113,20 +146,28 @@ def wrapped(row: Iterable[Run], width: int, first: Row = (), rest: Row | None = 
     parts: list[Run] = []
     size = 0
     for text, style in row:
-        for piece in tokens(text):
-            if piece[0] not in " \n" and (len(piece) > 1 or piece.isascii()):
-                parts.append(Run(piece, style))
-                size += width_of(piece)
-                continue
-            if parts:
-                page.word(parts, size)
-                parts, size = [], 0
-            if piece[0] == "\n":
-                page.end_line()
-            elif piece[0] == " ":
-                page.blanks(Run(piece, style))
-            else:
-                page.word([Run(piece, style)], width_of(piece))
+        while text:
+            start, end = _middle(text)
+            for piece in tokens(text[:start]):
+                if piece[0] not in " \n" and (len(piece) > 1 or piece.isascii()):
+                    parts.append(Run(piece, style))
+                    size += width_of(piece)
+                    continue
+                if parts:
+                    page.word(parts, size)
+                    parts, size = [], 0
+                if piece[0] == "\n":
+                    page.end_line()
+                elif piece[0] == " ":
+                    page.blanks(Run(piece, style))
+                else:
+                    page.word([Run(piece, style)], width_of(piece))
+            if start < end:
+                if parts:
+                    page.word(parts, size)
+                    parts, size = [], 0
+                page.fill(text[start:end], style)
+            text = text[end:] if start < end else ""
     if parts:
         page.word(parts, size)
     page.end_line()
@@ -137,22 +178,20 @@ def chopped(row: Iterable[Run], width: int, first: Row = (), rest: Row | None = 
     """Of one line where blanks count, such as code: cut where it is too long, not between words."""
     first, rest = _before(first, rest, width)
     current = list(first)
-    used = start = sum(width_of(run.text) for run in first)
+    row = list(row)
+    if len(row) == 1 and len(row[0].text) < width // 2 and row[0].text.isascii():
+        return [[*current, *row]]  # as most lines are; half of it may be what stands before
+    used = sum(width_of(run.text) for run in first)
+    start = sum(width_of(run.text) for run in rest)
     rows: list[list[Run]] = []
     for text, style in row:
-        while used + width_of(text) > width:
-            fitting, text = split(text, max(width - used, 1))
-            if width_of(fitting) > width - used and used > start:
-                fitting, text = "", fitting + text
-            current.append(Run(fitting, style))
+        head, *others = chop(text, width - used, width - start)
+        current.append(Run(head, style))
+        used += width_of(head)
+        for piece in others:
             rows.append(current)
-            current = list(rest)
-            used = start = sum(width_of(run.text) for run in rest)
-            if start + 1 >= width:
-                return rows  # nothing fits here
-        if text:
-            current.append(Run(text, style))
-            used += width_of(text)
+            current = [*rest, Run(piece, style)]
+            used = start + width_of(piece)
     rows.append(current)
     return rows
 
@@ -171,18 +210,13 @@ def written(rows: Iterable[Row], width: int, *, colour: bool) -> str:
 
 
 def _written_row(row: Row, width: int, colour: bool) -> str:
-    runs: list[Run] = []
-    left = width
-    for text, style in _joined(row):
-        text = _CONTROL.sub("?", text)
-        if width_of(text) > left:
-            text = cut(text, left)
-        left -= width_of(text)
-        runs.append(Run(text, style))
-    while runs and not runs[-1].text.rstrip(" "):
-        runs.pop()
-    if runs:
-        runs[-1] = runs[-1]._replace(text=runs[-1].text.rstrip(" "))
+    runs = _stripped(_joined(row))
+    if sum(width_of(run.text) for run in runs) > width:
+        left = width
+        for at, (text, style) in enumerate(runs):
+            runs[at] = Run(cut(text, left), style)
+            left -= width_of(runs[at].text)
+        runs = _stripped(runs)
     parts = [f"\x1b[{style}m{text}\x1b[0m" if colour and style and text else text for text, style in runs]
     return "".join((*parts, "\n"))
 
@@ -194,7 +228,18 @@ def _joined(row: Row) -> list[Run]:
             joined[-1] = Run(joined[-1].text + run.text, run.style)
         elif run.text:
             joined.append(run)
-    return joined
+    return [
+        Run(_CONTROL.sub("?", text), style) if _CONTROL.search(text) else Run(text, style) for text, style in joined
+    ]
+
+
+def _stripped(runs: list[Run]) -> list[Run]:
+    """Without blanks at the end."""
+    while runs and not runs[-1].text.rstrip(" "):
+        runs.pop()
+    if runs and runs[-1].text.endswith(" "):
+        runs[-1] = runs[-1]._replace(text=runs[-1].text.rstrip(" "))
+    return runs
 
 
 def both(outer: str, inner: str) -> str:

@@ -116,7 +116,7 @@ class WorkspaceFiles:
     def best(self, typed: str, most: int, wait: float = 0.0) -> list[str]:
         """Paths relative to the workspace's root, folders with a slash at their end. `wait`: seconds, for the first
         listing. What is old is still given, while a new listing is made."""
-        self._look()
+        self.look()
         if self._names is None and wait:
             self._is_there.wait(wait)
         return self._names.best(typed, most) if self._names is not None else []
@@ -124,7 +124,8 @@ class WorkspaceFiles:
     def close(self) -> None:
         self._stop.set()
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Begins a listing in the background, unless there is a fresh one."""
         with self._lock:
             is_fresh = self._names is not None and time.monotonic() - self._listed_at < FRESH_SECONDS
             if is_fresh or self._running or self._stop.is_set():

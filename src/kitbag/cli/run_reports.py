@@ -23,6 +23,7 @@ from kitbag.events import (
     RunEnded,
     RunStarted,
     SkillLoaded,
+    Switched,
     TextDelta,
     ThinkingDelta,
     ToolFinished,
@@ -155,6 +156,9 @@ class TextReport(Report):
                     self._dim(f"  skill {event.name}, {event.tokens} tokens{rights}")
             case Retrying():
                 self._dim(f"  {event.reason}; again in {event.seconds:.0f} s")
+            case Switched():
+                if event.what != "skills":
+                    self._dim(f"  {event.what}: {event.before or 'none'} -> {event.after or 'none'}")
             case Compacted():
                 self._dim(f"  the conversation was compacted: {event.before:,} -> {event.after:,} tokens")
             case RunEnded():

@@ -27,6 +27,7 @@ _SHORTEST_KIN, _LONGEST_ENDING = 4, 3
 _IN_NAME, _BY_NAME = 2.0, 10.0
 
 
+CALLED: Final = 3
 LEVELS: Final = ("words", "work", "name", "called")
 """How sure a match is, in words."""
 
@@ -93,7 +94,7 @@ def _matched(one: Candidate, asked: set[str], files: list[str], is_called: bool)
 
 def _level(parts: list[set[str]], asked: set[str], score: float, is_called: bool, by_file: bool) -> int:
     if is_called:
-        return 3
+        return CALLED
     is_said = [any(_has(part, word) for word in asked) for part in parts if part]
     if by_file or (is_said and all(is_said) and score > _IN_NAME):
         return 2
@@ -109,10 +110,10 @@ def _short(name: str) -> str:
 
 
 def _is_called(name: str, request: str) -> bool:
-    """`@plan`, `the Plan agent`, `agent Plan`; a name that no sentence holds by chance, as it is."""
+    """`@agent-plan`, `@plan`, `the Plan agent`, `agent Plan`; a name that no sentence holds by chance, as it is."""
     for one in dict.fromkeys((name, _short(name))):
         word = re.escape(one)
-        forms = [rf"@{word}", rf"{word}\s+(?:sub)?agent", rf"(?:sub)?agent\s+[`'\"]?{word}"]
+        forms = [rf"@(?:agent-)?{word}", rf"{word}\s+(?:sub)?agent", rf"(?:sub)?agent\s+[`'\"]?{word}"]
         if re.search(r"[-/:_]", one):
             forms.append(word)
         if re.search(rf"(?i)(?<![\w/.-])(?:{'|'.join(forms)})(?![\w/-])", request):

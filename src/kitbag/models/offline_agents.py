@@ -8,7 +8,7 @@ import html
 import re
 from typing import Final
 
-from kitbag.library.agent_routing import Candidate, Match, paths_in, rank_agents
+from kitbag.library.agent_routing import CALLED, Candidate, Match, paths_in, rank_agents
 from kitbag.messages import ToolCall
 from kitbag.models.offline_talk import Talk, places_of
 
@@ -43,10 +43,12 @@ def _candidate(name: str, text: str) -> Candidate:
 
 
 def fitting_agents(talk: Talk) -> list[Match]:
-    """The one that the request is for; where it names files of several kinds, the one for each kind."""
-    if "Task" not in talk.tools or talk.is_errand or asks(talk):
+    """The one that the request is for; where it names files of several kinds, the one for each kind. A question goes
+    only to one that is called by its name."""
+    if "Task" not in talk.tools or talk.is_errand:
         return []
-    sure = [match for match in rank_agents(listed_agents(talk), talk.words) if match.level]
+    least = CALLED if asks(talk) else 1
+    sure = [match for match in rank_agents(listed_agents(talk), talk.words) if match.level >= least]
     by_files = [match for match in sure if match.files]
     if not by_files or not sure[0].files:
         return sure[:1]

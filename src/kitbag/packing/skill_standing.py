@@ -12,6 +12,7 @@ from kitbag.library.skill_files import read_skill_body
 from kitbag.library.skills import Skill
 from kitbag.library.visibility import Verdict
 from kitbag.packing.catalog import Budget, entry_of, listed_in, name_in_list, render_skills
+from kitbag.text.in_words import short_home
 from kitbag.text.tokens import estimate_tokens
 
 Shown = Literal["described", "shortened", "by name", "no"]
@@ -53,7 +54,7 @@ def _standing(skill: Skill, verdict: Verdict, there: dict[str, str], fresh: dict
     name = name_in_list(skill)
     line, next_line = there.get(name, ""), fresh.get(name, "")
     shown = _shown(skill, line, budget)
-    why = _why(verdict, shown, _shown(skill, next_line, budget), has_catalog=bool(there))
+    why = short_home(_why(verdict, shown, _shown(skill, next_line, budget), has_catalog=bool(there)))
     listed = estimate_tokens(line) if line else 0
     return Standing(skill, verdict, shown, why, listed, estimate_tokens(read_skill_body(skill).text))
 
@@ -71,6 +72,8 @@ def _why(verdict: Verdict, shown: Shown, next_shown: Shown, *, has_catalog: bool
         return f"it came, or was switched on, {_SINCE}: the model was told, and can load it"
     if shown != "no" and next_shown == "no":
         return f"{verdict.reason or 'it does not fit any more'}; the prompt still names it until it is made anew"
+    if next_shown == "by name" and shown in ("described", "shortened"):
+        return f"{verdict.reason or 'no room for it any more'}, once the prompt is made anew"
     if shown != "described" and next_shown == "described":
         return f"it was changed or switched on {_SINCE}" if has_catalog else "this agent's prompt has no catalog"
     if verdict.reason:

@@ -248,7 +248,8 @@ class Agent(Equipped):
             return
 
         async def named(text: str, emit: Emit) -> Mentioned:
-            return await named_by_person(text, emit, executor, self.context.directory, self.person_is_there)
+            here, window = self.context.directory, self.chosen.known.window
+            return await named_by_person(text, emit, executor, here, self.person_is_there, window)
 
         await self.requests.add(request, images, self.system[0].text if self.system else "", emit, named)
 

@@ -34,6 +34,7 @@ MOST_CHARACTERS: Final = 120_000
 MOST_IMAGES: Final = 10
 MOST_IMAGE_CHARACTERS: Final = 15_000_000
 """Base64, of all pictures of one message."""
+MOST_NOTICES: Final = 10
 MOST_NAMES: Final = 100
 """Of a folder."""
 TYPED_LINES: Final = 10
@@ -58,11 +59,15 @@ class Mentioned(NamedTuple):
 NOTHING: Final = Mentioned()
 
 
-async def named_by_person(text: str, emit: Emit, executor: Executor, start: str, person_is_there: bool) -> Mentioned:
-    """What a request names, read as its own calls would read it, with the skills that wait for such a file."""
+async def named_by_person(
+    text: str, emit: Emit, executor: Executor, start: str, person_is_there: bool, window: int
+) -> Mentioned:
+    """What a request names, read as its own calls would read it, with the skills that wait for such a file. `window`:
+    the model's, in tokens; a fourth of it at most is filled, about."""
     context = executor.context
     context = context._replace(permissions=executor.approvals.permissions(context.permissions))
-    found = await mentioned(text, context, start=start, person_is_there=person_is_there)
+    most = min(MOST_CHARACTERS, window)
+    found = await mentioned(text, context, start=start, person_is_there=person_is_there, most=most)
     for notice in found.notices:
         emit(notice)
     if executor.path_skills is None or executor.toolset.get("Skill") is None:
@@ -71,14 +76,17 @@ async def named_by_person(text: str, emit: Emit, executor: Executor, start: str,
     return found._replace(blocks=(*found.blocks, *filter(None, told)))
 
 
-async def mentioned(text: str, context: Context, *, start: str = "", person_is_there: bool = False) -> Mentioned:
+async def mentioned(
+    text: str, context: Context, *, start: str = "", person_is_there: bool = False, most: int = MOST_CHARACTERS
+) -> Mentioned:
     """`text`: exactly what the person said. `start`: where paths begin that are not absolute; where the model works if
-    it is not given. `person_is_there`: they type it now, so what they name needs no answer of theirs besides."""
+    it is not given. `person_is_there`: they type it now, so what they name needs no answer of theirs besides. `most`:
+    characters of all of it."""
     found = find_mentions(text)
     if not found:
         return NOTHING
     is_short = len(text) <= TYPED_CHARACTERS and text.count("\n") < TYPED_LINES
-    gathering = _Gathering(context, start or context.directory, person_is_there, is_short)
+    gathering = _Gathering(context, start or context.directory, person_is_there, is_short, most)
     for mention in found:
         await gathering.take(mention)
     return gathering.result()
@@ -97,7 +105,7 @@ class _Found(NamedTuple):
 class _Gathering:
     """What one message names, as far as there is room for it."""
 
-    def __init__(self, context: Context, start: str, person_is_there: bool, is_short: bool) -> None:
+    def __init__(self, context: Context, start: str, person_is_there: bool, is_short: bool, most: int) -> None:
         self._context = context
         self._start = start
         self._person_is_there = person_is_there
@@ -107,7 +115,7 @@ class _Gathering:
         self._notices: list[Notice] = []
         self._files: list[str] = []
         self._seen: set[object] = set()
-        self._room = MOST_CHARACTERS
+        self._room = most
         self._picture_room = MOST_IMAGE_CHARACTERS
         self._left_out = 0
 
@@ -115,7 +123,10 @@ class _Gathering:
         if self._left_out:
             what = f"{number_of(self._left_out, 'more file')} named with @ not taken along"
             self._tell(what, f"name at most {MOST_MENTIONS} in a message; the model can read the others itself")
-        return Mentioned(tuple(self._blocks), tuple(self._images), tuple(self._notices), tuple(self._files))
+        notices = self._notices[:MOST_NOTICES]
+        if more := len(self._notices) - len(notices):
+            notices.append(Notice("warning", f"{more:,} more remarks about what is named with @ are left out"))
+        return Mentioned(tuple(self._blocks), tuple(self._images), tuple(notices), tuple(self._files))
 
     def _tell(self, what: str, fix: str = "") -> None:
         self._notices.append(Notice("warning", one_line(visible(what)), one_line(visible(fix))))
@@ -187,11 +198,11 @@ class _Gathering:
             roots = context.workspace.read_roots
             inside = any(is_inside(path, root) for root in roots)
             if facts.private:
-                fix = f"if the model may read it, allow exactly that: Read({path})"
+                fix = f"if the model may read it, allow exactly that: Read(/{path})"
             elif inside and not any(is_inside(facts.resolved, root) for root in roots):
                 fix = f"name {facts.resolved} itself"
             elif not self._person_is_there:
-                fix = f"allow it by a rule: Read({path})"
+                fix = f"allow it by a rule: Read(/{path})"
             elif not self._is_short:
                 reason += ", and so long a text may hold words of others"
                 fix = "name it in a short message of its own"

@@ -22,7 +22,7 @@ from kitbag.runtime.ground import Ground, ground_for, notice_of, told_left_out
 from kitbag.runtime.model_choice import model_of_run
 from kitbag.runtime.person_permissions import run_permissions
 from kitbag.runtime.servers import any_configured, find_servers
-from kitbag.runtime.skill_texts import told_unusable, unusable
+from kitbag.runtime.skill_texts import unusable
 from kitbag.runtime.sources import key_values, model_sources
 from kitbag.runtime.standing import Base, Standing, header_of, stand_anew, take
 from kitbag.runtime.switch_words import switches_between
@@ -137,7 +137,7 @@ def _whole(agent: "Equipped", read: _Read, chosen: "Chosen", provider: "Provider
     header = header_of(session.header, options, ground, chosen, permissions.mode)
     made = switches_between(session.header, header, ground.library, dropped, is_heard=bool(session.lines()))
     changes = told_changes([*_changes(agent.ground.library, ground.library), *_memory_changes(session.prompt, ledger)])
-    told = (*read.notices, *notices, *map(notice_of, problems), *told_unusable(dropped))
+    told = (*read.notices, *notices, *map(notice_of, problems))
     reloaded = Reloaded(changes, 0, ledger.tokens, tuple(name for name, _ in dropped), told)
     return _Draft(new, ledger, header, made, dropped, reloaded)
 

@@ -13,12 +13,14 @@ from kitbag.events import Notice
 from kitbag.library.modes import Mode
 from kitbag.models.choice import BUILT_IN, resolve
 from kitbag.permissions.rule_files import Given, load_permissions, mode_said
+from kitbag.runtime.servers import Offered
+from kitbag.runtime.sources import key_values, model_sources
 from kitbag.runtime.standing import Standing, header_of, prompt_of_run, take
 from kitbag.runtime.switch_words import switches_between
 from kitbag.settings import load_settings
 
 if TYPE_CHECKING:
-    from kitbag.models.choice import Chosen
+    from kitbag.models.choice import Chosen, Sources
     from kitbag.models.provider import Provider
     from kitbag.runtime.equipped import Equipped
 
@@ -29,19 +31,22 @@ async def use_model(agent: "Equipped", name: str) -> str:
         raise UsageError("no model is named", "write provider/model; `kitbag models` shows what there is")
     with agent.alone("a change of its model"):
         async with agent.changing:
-            # `haiku` is that size at the provider in use, where that has sizes.
+            # What the settings say now; `haiku` is that size at the provider in use, where that has sizes.
+            sources, _ = model_sources(load_settings(agent.ground.places.kitbag_home, ()))
             parent = agent.chosen if agent.chosen.provider not in BUILT_IN else None
-            chosen = resolve(name, agent.sources, "your choice", parent)
+            chosen = resolve(name, sources, "your choice", parent)
             provider = chosen.connect()
             try:
-                await _take_model(agent, name, chosen, provider)
+                await _take_model(agent, name, chosen, provider, sources)
             finally:
                 if agent.provider is not provider:
                     await to_its_end(provider.close())
             return chosen.name
 
 
-async def _take_model(agent: "Equipped", name: str, chosen: "Chosen", provider: "Provider") -> None:
+async def _take_model(
+    agent: "Equipped", name: str, chosen: "Chosen", provider: "Provider", sources: "Sources"
+) -> None:
     now, made_for = agent.standing(), agent.session.made_for
     options = now.options._replace(model=name)
     new = now._replace(options=options, chosen=chosen, provider=provider, prompt=now.prompt._replace(chosen=chosen))
@@ -54,19 +59,25 @@ async def _take_model(agent: "Equipped", name: str, chosen: "Chosen", provider: 
     before = agent.session.header
     header = header_of(before, options, now.ground, chosen, now.permissions.mode)
     made = switches_between(before, header, now.ground.library, (), is_heard=bool(agent.session.lines()))
-    await take(agent, new, made, header, prompt=prompt)
+
+    def also() -> None:
+        agent.sources = sources
+
+    agent.journal.hide(key_values(sources))
+    await take(agent, new, made, header, prompt=prompt, also=also)
 
 
 async def use_mode(agent: "Equipped", word: str) -> Mode:
     """Raises UsageError for a mode that is none, InvalidError where the project's settings are stricter."""
     mode = mode_said(word)
     async with agent.changing:
-        if mode == agent.permissions.mode:
+        before = agent.permissions.mode
+        if mode == before:
             return mode
         await asyncio.to_thread(_check_project, agent, mode)
         await to_its_end(_take_mode(agent, mode))
-        if agent.servers is None and mode != "plan":
-            await agent.open_servers()  # in plan none was
+        if before == "plan" and agent.offered == Offered():
+            await agent.open_servers()  # there none was of use
         if mode == "autonomous":
             agent.notices += await asyncio.to_thread(_told_without_sandbox, agent)
     return mode

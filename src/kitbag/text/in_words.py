@@ -19,6 +19,12 @@ def short_path(path: str) -> str:
     return path
 
 
+def short_home(text: str) -> str:
+    """A sentence with `~` for the person's home."""
+    home = os.path.expanduser("~")
+    return text.replace(f"{home}/", "~/") if home not in ("/", "~") else text
+
+
 def money(cost: float | None) -> str:
     """US dollars; None: not known."""
     return "?" if cost is None else f"${cost:.4f}"

@@ -17,13 +17,13 @@ def test_what_has_come_and_gone_is_shown_with_what_it_costs(world: World) -> Non
         async with talking(world) as talk:
             assert "nothing has changed" in await talk.command("/reload")
             (world.home / ".kitbag/skills/old/SKILL.md").unlink()
-            world.skill("~/.kitbag/skills", "fresh", "Does fresh things.")
+            world.skill("~/.kitbag/skills", "fresh", "Does fresh things, and is described with many words.")
             shown = await talk.command("/reload")
             assert "fresh" in shown
             assert "old" in shown
             assert "library-changes" not in shown
             assert "→" in shown
-            assert [skill.name for skill in talk.agent.ground.library.visible_skills()].count("fresh") == 1
+            assert [skill.name for skill, _ in talk.agent.ground.library.visible_skills()].count("fresh") == 1
 
     asyncio.run(look())
 

@@ -1,6 +1,7 @@
 """`/resume`, `/clear`, `/compact`: from one conversation to another, and one made shorter."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -10,7 +11,10 @@ from conftest import World
 from kitbag.chat.blocks import Remark
 from kitbag.chat.face import Filled, Form
 from kitbag.errors import AmbiguousError, InvalidError, KitbagError, NotFoundError
+from kitbag.messages import Message, Text, message_to_json
+from kitbag.runtime.agent import Agent
 from kitbag.runtime.open_sessions import held_open, is_open
+from kitbag.runtime.options import Options
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 
@@ -21,12 +25,21 @@ def conversed(world: World, *requests: str, **options: Any) -> str:
     """An earlier conversation; its id."""
 
     async def talk() -> str:
-        async with talking(world, *("Yes.",) * 9, **options) as made:
+        given = Options(**{"directory": str(world.workspace), "model": scripted(world), **options})
+        async with Agent(options=given) as agent:
             for request in requests:
-                await made.say(request)
-            return made.agent.session.id
+                async with agent.run(request) as run:
+                    async for _ in run:
+                        pass
+            return agent.session.id
 
     return asyncio.run(talk())
+
+
+def scripted(world: World) -> str:
+    """A model that another agent can have too."""
+    path = world.write("script.json", json.dumps({"rules": [{"replies": [{"text": "Yes."}]}]}))
+    return f"scripted:{path}"
 
 
 def home(world: World) -> str:
@@ -51,7 +64,7 @@ class TestResume:
                 assert "just now" in form.options[1].note
                 assert second in form.options[0].note
                 assert talk.agent.session.id == first
-                assert [message.text for message in talk.agent.session.messages()][0] == "Find the red fox"
+                assert talk.agent.session.messages()[0].text == "Find the red fox"
                 await talk.chat._stop_watching()
                 await talk.agent.close()
 
@@ -101,7 +114,7 @@ class TestResume:
     def test_model_mode_and_persona_are_those_of_that_conversation(self, world: World) -> None:
         for name in ("developer", "support"):
             world.write(f"~/.kitbag/skills/shop/_persona_{name}.yaml", f"name: {name}\ndescription: Is {name}.\n")
-        script = f"scripted:{world.write('script.json', '{"rules": [{"replies": [{"text": "Yes."}]}]}')}"
+        script = scripted(world)
         earlier = conversed(world, "One", mode="plan", persona="shop/support", model=script)
 
         async def look() -> None:
@@ -173,7 +186,8 @@ class TestResume:
     def test_one_that_broke_off_and_one_that_is_damaged_say_so(self, world: World) -> None:
         broken, damaged = conversed(world, "Broke off"), conversed(world, "Damaged")
         with Journal.open(journal_path(home(world)), Redactor([])) as journal:
-            journal.append(f"session/{broken}", "moved", {"directory": ""})
+            said = message_to_json(Message("user", (Text("And then?"),)))
+            journal.append(f"session/{broken}", "user", {"message": said, "one_turn": []})
             journal.append(f"session/{damaged}", "ended", {"status": "completed", "about": "", "turns": "many"})
 
         async def look() -> None:
@@ -212,7 +226,7 @@ async def closed(talk: Talk, session: str) -> None:
 class TestClear:
     def test_a_new_conversation_has_what_the_last_one_had_and_says_how_to_go_back(self, world: World) -> None:
         world.write("~/.kitbag/skills/shop/_persona_support.yaml", "name: support\ndescription: Supports.\n")
-        script = f"scripted:{world.write('script.json', '{"rules": [{"replies": [{"text": "Yes."}]}]}')}"
+        script = scripted(world)
 
         async def look() -> None:
             async with talking(world, model=script) as talk:

@@ -51,8 +51,7 @@ def test_why_each_is_not_described_is_told(at_home: World) -> None:
             await talk.command("/skills")
             why = {name: row[-1] for name, row in rows(talk).items()}
             assert why["mine"] == "no: disable-model-invocation in its file"
-            assert why["quiet"].startswith("by name: name only, by")
-            assert "settings.toml" in why["quiet"]
+            assert why["quiet"] == "by name: name only, by ~/.kitbag/settings.toml"
             assert why["gone"].startswith("no: switched off in")
             assert rows(talk)["gone"][0] == "off"
             assert "paths" in why["pythons"]
@@ -155,6 +154,23 @@ def test_switched_on_again_it_is_told_as_new_and_can_be_loaded(at_home: World) -
             await talk.say("deploy it")
             assert "+ skill deploy" in str(talk.model.requests[1].messages[-1])
             assert "BY HAND" in str(talk.model.requests[-1].messages[-1])
+
+    asyncio.run(look())
+
+
+def test_what_is_to_be_by_name_is_described_until_the_prompt_is_made_anew(at_home: World) -> None:
+    at_home.skill("~/.kitbag/skills", "deploy")
+
+    async def look() -> None:
+        async with talking(at_home) as talk:
+            await talk.command("/skills name-only deploy")
+            await talk.command("/skills")
+            assert rows(talk)["deploy"][-1] == (
+                "described: name only, by ~/.kitbag/settings.toml, once the prompt is made anew"
+            )
+            await talk.agent.reload()
+            await talk.command("/skills")
+            assert rows(talk)["deploy"][-1] == "by name: name only, by ~/.kitbag/settings.toml"
 
     asyncio.run(look())
 

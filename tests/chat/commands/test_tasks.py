@@ -16,7 +16,6 @@ from kitbag.permissions.command_leash import MARK
 from kitbag.tasks.model import End
 from tasks.workshop import Workshop, call
 
-
 __all__ = ["workshop_at_home"]
 pytestmark = pytest.mark.usefixtures("workshop_at_home")
 
@@ -123,7 +122,7 @@ class TestInWords:
         async def look() -> None:
             async with held(workshop) as chat:
                 task_id = await done(workshop, chat.agent.session.id)
-                shown, offset = "", "0"
+                shown, offset, pages = "", "0", list[Verbatim]()
                 while offset:
                     await tasks_command(chat.chat, f"output {task_id} {offset}")
                     pages = [block for block in chat.face.blocks if isinstance(block, Verbatim)]

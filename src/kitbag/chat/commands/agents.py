@@ -17,7 +17,7 @@ from kitbag.library.registry import Registry
 from kitbag.library.visibility import Verdict
 from kitbag.packing.catalog import listed_in, name_in_list
 from kitbag.text.hidden import one_line
-from kitbag.text.in_words import count, short_path
+from kitbag.text.in_words import count, short_home, short_path
 from kitbag.text.tokens import estimate_tokens
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _line(one: _Listed) -> Line:
         Span(agent.full_name, "strong"),
         Span(what),
         Span(cost, "dim"),
-        Span(f" · {one.verdict.reason}" if one.verdict.reason else "", "dim"),
+        Span(f" · {short_home(one.verdict.reason)}" if one.verdict.reason else "", "dim"),
     )
 
 
@@ -128,7 +128,7 @@ def _table(seen: _Seen) -> Block:
             one.agent.model.name or "inherit",
             one.agent.root.plugin or one.agent.root.scope,
             f"{one.listed_tokens:,} + {one.body_tokens:,}",
-            f"{tools_in_words(one.agent.tools)}: {one.verdict.reason or one_line(one.agent.description)}",
+            f"{tools_in_words(one.agent.tools)}: {short_home(one.verdict.reason) or one_line(one.agent.description)}",
         )
         for one in seen.listed
     ]

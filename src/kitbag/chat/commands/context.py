@@ -50,14 +50,14 @@ def bars_of(found: dict[str, Any]) -> Bars:
         sums[label] += row["tokens"]
     tones: dict[str, Tone] = {"system prompt": "accent", **{label: tone for label, tone, _ in _SHARES}}
     bars = [Bar(label, tokens, tones[label]) for label, tokens in sums.items() if tokens]
+    # What the bars leave is free: all that may be said before it is compacted.
     free = min(found["left"], max(window - used, 0))
     kept_free = max(window - used - free, 0)
-    bars.append(Bar("free", free, "dim", f"compacted at {found['compacted_at']:,}"))
     bars.append(Bar("kept free", kept_free, "dim", "for a reply and for compaction"))
     full = used / window if window else 0.0
     title = f"{used:,} of {window:,} tokens, {full:.1%} of the window of {found['model']}"
-    foot = f"{free:,} tokens are left until it is compacted" if free else "it is compacted before the next request"
-    return Bars(tuple(bars), max(window, used), title, foot)
+    foot = f"{free:,} tokens are left until it is compacted at {found['compacted_at']:,}"
+    return Bars(tuple(bars), max(window, used), title, foot if free else "it is compacted before the next request")
 
 
 def _biggest(found: dict[str, Any]) -> list[Block]:

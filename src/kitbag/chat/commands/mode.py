@@ -29,7 +29,7 @@ async def mode_command(chat: "Chat", arguments: str) -> None:
         chat.show(words("/mode NAME chooses one", "dim"))
         return
     now = chat.agent.permissions.mode
-    options = tuple(Option(str(at), mode, MEANINGS[mode]) for at, mode in enumerate(ORDER, 1))
+    options = tuple(Option(str(at), mode) for at, mode in enumerate(ORDER, 1))
     default = str(ORDER.index(now) + 1)
     filled = await chat.face.ask(Form("What may it do without asking?", options, default=default))
     if filled is not None and filled.keys:
@@ -91,5 +91,5 @@ def _mode(word: str) -> Mode:
 
 def _table(chat: "Chat") -> Block:
     now = chat.agent.permissions.mode
-    rows = tuple((f"{'▸' if mode == now else ' '} {mode}", MEANINGS[mode]) for mode in ORDER)
-    return Table(("MODE", "WHAT IT MEANS"), rows, f"The mode is {now}")
+    rows = tuple((mode, "yes" if mode == now else "", MEANINGS[mode]) for mode in ORDER)
+    return Table(("MODE", "NOW", "WHAT IT MEANS"), rows, f"The mode is {now}")

@@ -83,10 +83,10 @@ def _size(one: Had) -> str:
 
 def _table(models: list[Had], chosen: Chosen) -> Block:
     rows = tuple(
-        (f"{'▸' if one.name == chosen.again else ' '} {_label(one)}", f"{one.window:,}", one.price, one.why)
+        (_label(one), "yes" if one.name == chosen.again else "", f"{one.window:,}", one.price, one.why)
         for one in models
     )
-    return Table(("MODEL", "WINDOW", "PRICE", "WHY IT CAN BE HAD"), rows, "Models that can be had")
+    return Table(("MODEL", "NOW", "WINDOW", "PRICE", "WHY IT CAN BE HAD"), rows, "Models that can be had")
 
 
 def _how_to_connect(sources: Sources) -> list[Block]:

@@ -68,9 +68,9 @@ def _explained(tool: str, judgement: Judgement, permissions: Permissions) -> lis
 
 def _rules(agent: "Agent", permissions: Permissions) -> list[Block]:
     loaded, trust = agent.ground.loaded, agent.ground.trust
-    source = f" ({short_path(loaded.mode_source)})" if permissions.mode == loaded.mode else " (this conversation)"
+    source = "this conversation" if permissions.mode != loaded.mode else short_path(loaded.mode_source)
     head = (
-        ("mode", f"{permissions.mode}{source}"),
+        ("mode", permissions.mode if source == "default" else f"{permissions.mode} ({source})"),
         ("workspace", trust.state),
         ("sandbox", protection_in_words(permissions.protection)),
         ("better", permissions.protection.fix),

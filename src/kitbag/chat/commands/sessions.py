@@ -10,7 +10,6 @@ from kitbag.chat.blocks import Remark, words
 from kitbag.chat.face import Form, Option
 from kitbag.errors import InvalidError, NotFoundError
 from kitbag.events import Compacted, Event, Notice, Retrying
-from kitbag.library.registry import NOBODY
 from kitbag.runtime.open_sessions import is_open
 from kitbag.runtime.options import Options
 from kitbag.runtime.task_views import seconds_since
@@ -124,7 +123,7 @@ def _option(chat: "Chat", key: str, one: Summary) -> Option:
     about = one_line(one.about)
     label = f"{about[: _LONGEST_ABOUT - 1]}…" if len(about) > _LONGEST_ABOUT else about
     parts = [one.id, ago(seconds_since(one.last)), count(one.turns, "turn"), money(one.cost)]
-    if one.persona not in ("", NOBODY):
+    if one.persona:
         parts.append(one.persona)
     if one.problem:
         parts.append(f"damaged: {one_line(one.problem)}")

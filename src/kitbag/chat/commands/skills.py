@@ -174,7 +174,9 @@ def _line(one: Standing, seen: _Seen) -> Line:
         Span("● " if one.name in seen.loaded else "  ", "good"),
         Span(f"{state:<9}  ", _TONES[state]),
         Span(one.name, "strong" if state == "on" else "plain"),
-        Span(f"  {_source(one.skill)} · {one.listed_tokens:,} listed · {one.body_tokens:,} loaded · ", "dim"),
+        Span(
+            f"  {_source(one.skill)} · {one.listed_tokens:,} tokens listed, {one.body_tokens:,} when loaded · ", "dim"
+        ),
         Span(one.shown if one.shown != "no" else "not listed", shown),
         Span(f": {one.why}" if one.why else "", "dim"),
     )

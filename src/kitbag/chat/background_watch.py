@@ -1,0 +1,118 @@
+"""What is on the board and in the queue of questions of one conversation, taken in as the journal grows.
+
+Used by background. Each record is read once, each end and each question is told once.
+"""
+
+import json
+import time
+from typing import Final, NamedTuple
+
+from kitbag.agent.execute import title
+from kitbag.chat.blocks import Block, Remark
+from kitbag.permissions.approval_queue import ApprovalQueue, Waiting
+from kitbag.runtime.notifications import ended_below
+from kitbag.runtime.task_questions import questions_of
+from kitbag.runtime.task_spending import Spending
+from kitbag.runtime.task_views import seconds_since
+from kitbag.runtime.worker_process import look_after
+from kitbag.store.journal import Journal
+from kitbag.tasks.board import Board
+from kitbag.tasks.model import Task
+from kitbag.text.in_words import duration
+
+_CARE_SECONDS: Final = 2.0
+"""How often somebody is looked for who does what runs."""
+_LONGEST_CARE: Final = 60.0
+"""Where a worker is started again and again, and does not stay."""
+
+
+class Found(NamedTuple):
+    running: int
+    questions: int
+    cost: float | None
+    has_untold: bool
+    """Something has ended, of itself, of which the model has not been told."""
+    blocks: tuple[Block, ...]
+    """What the person has not been told."""
+
+
+class Watch:
+    def __init__(self, journal: Journal, session: str, kitbag_home: str) -> None:
+        """Reads what there is. Raises StoreError."""
+        self._journal = journal
+        self._session = session
+        self._home = kitbag_home
+        self._board = Board(journal)
+        self._board.refresh()
+        self._queue = ApprovalQueue(journal)
+        self._queue.pending()
+        self._spending = Spending(journal)
+        self._seen = -1
+        # What the model was told of, the person was told of too.
+        self._announced = {_mark(task) for task in ended_below(self._board, session) if task.notified}
+        self._asked: set[str] = set()
+        self._next_care = 0.0
+        self._care_seconds = _CARE_SECONDS
+
+    def has_grown(self) -> bool:
+        return self._journal.last_seq() != self._seen
+
+    def take_in(self) -> Found:
+        self._seen = self._journal.last_seq()
+        self._board.refresh()
+        begun = self._board.below(self._session)
+        ended = ended_below(self._board, self._session)
+        waiting = questions_of(self._queue, begun)
+        costs = [self._spending.of(task) for task in begun]
+        known = [cost for cost in costs if cost is not None]
+        return Found(
+            sum(task.background and not task.is_finished for task in begun),
+            len(waiting),
+            sum(known) if len(known) == len(costs) else None,
+            any(not task.notified and task.status != "cancelled" for task in ended),
+            (*self._new_ends(ended), *self._new_questions(waiting)),
+        )
+
+    def _new_ends(self, ended: list[Task]) -> list[Block]:
+        new = [task for task in ended if _mark(task) not in self._announced]
+        self._announced |= {_mark(task) for task in new}
+        return [_told_end(task) for task in new]
+
+    def _new_questions(self, waiting: list[tuple[Task, Waiting]]) -> list[Block]:
+        new = [(task, one) for task, one in waiting if one.question.id not in self._asked]
+        self._asked |= {one.question.id for _, one in new}
+        return [_told_question(task, one) for task, one in new]
+
+    def is_care_due(self) -> bool:
+        return time.monotonic() >= self._next_care
+
+    async def care(self) -> str:
+        """What nobody does is done, also where a worker has vanished meanwhile; why not, or nothing."""
+        hosting = await look_after(self._board, self._home)
+        self._care_seconds = min(self._care_seconds * 2, _LONGEST_CARE) if hosting.started else _CARE_SECONDS
+        self._next_care = time.monotonic() + self._care_seconds
+        return hosting.problem
+
+
+def _mark(task: Task) -> tuple[str, int]:
+    """One end of it: resumed, it ends once more."""
+    return task.id, task.ended_run
+
+
+def _told_end(task: Task) -> Remark:
+    end = task.end
+    is_fine = task.status in ("completed", "empty", "cancelled")
+    about = f" ({task.description})" if task.description else ""
+    seconds = seconds_since(task.started, task.ended) if task.started else 0.0
+    error = f": {end.error}" if end is not None and end.error else ""
+    text = f"{task.agent or 'Bash'} {task.id}{about} has ended after {duration(seconds)}: {task.status}{error}"
+    return Remark("info" if is_fine else "warning", text, f"/tasks show {task.id}")
+
+
+def _told_question(task: Task, waiting: Waiting) -> Remark:
+    question = waiting.question
+    try:
+        what = title(question.tool, json.loads(question.arguments))
+    except (ValueError, AttributeError):
+        what = question.tool
+    return Remark("warning", f"{task.agent} {task.id} asks whether it may: {what}", f"/tasks answer {task.id}")
