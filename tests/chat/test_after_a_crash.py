@@ -9,7 +9,7 @@ import pytest
 
 import needs
 from chat.driving import chat
-from chat.pseudo_terminal import CTRL_D, ENTER
+from chat.pseudo_terminal import CTRL_D
 from cli.headless import point
 from conftest import World
 from kitbag.store.journal import Journal, journal_path
@@ -82,7 +82,7 @@ def test_a_question_of_background_work_is_answered_in_the_next_chat(world: World
             driven.until_seen("asks whether it may")
             driven.say("/tasks answer")
             driven.until_seen("touch asked.txt", "allow it once")
-            driven.choose("y", "allow it once")
+            driven.choose("y")
             driven.until_seen("So it is made.")
     assert (world.workspace / "asked.txt").exists()
 
@@ -101,7 +101,7 @@ def test_the_live_panel_stops_a_task(world: World) -> None:
             driven.until_seen("is stopped: cancelled")
             driven.until(lambda: "cancelled" in driven.text())
             driven.press("q")
+            driven.until(lambda: "what it does" not in driven.text())
             driven.say("/stop")
             driven.until_seen("nothing works in front")
-            driven.press(ENTER)
     assert len(server.requests) == 3, "what the person stopped does not wake the model"

@@ -162,7 +162,7 @@ def test_neither_does_what_is_not_whole(text: str, width: int, height: int, colo
     ids=lambda text: text[:8],
 )
 def test_a_huge_text_is_rendered_whatever_it_is_made_of(text: str) -> None:
-    text = text[:250_000]
+    text = text[:120_000]
     check(render(Reply(text), 80, colour=True, hide=str), 80)
     for block in (Said(text), Verbatim(text), Remark("error", text), ToolDone("Bash", text, text, True, 1, text, True)):
         check(render(block, 40, colour=True, hide=str), 40)

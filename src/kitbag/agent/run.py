@@ -74,9 +74,15 @@ class Run:
         if self._failure is not None and error is None:
             raise self._failure
 
+    async def told(self) -> None:
+        """Until whoever reads the events has dealt with all there are so far."""
+        await self._events.join()
+
     async def __aiter__(self) -> AsyncIterator[Event]:
         while (event := await self._events.get()) is not None:
             yield event
+            self._events.task_done()
+        self._events.task_done()
         self._events.put_nowait(None)  # a second reader ends at once, too
 
     def _tell(self, event: Event) -> None:

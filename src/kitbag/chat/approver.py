@@ -9,7 +9,7 @@ from typing import Final
 
 from kitbag.chat.blocks import Block, Diff, Line, Lines, Remark, Span, Verbatim
 from kitbag.chat.change_preview import SHOWN_IN_DIFF, change_preview
-from kitbag.chat.face import Face, Filled, Form, Option
+from kitbag.chat.face import Face, Filled, Form, Option, Shown, at_once
 from kitbag.permissions.approvals import Answer, Question
 from kitbag.permissions.question_view import MOST, View, view
 from kitbag.permissions.question_words import RULE_EXAMPLE, RULE_PROMPT, choices, is_cut, rule_problem
@@ -24,16 +24,21 @@ class ChatApprover:
 
     one_at_a_time = True
 
-    def __init__(self, face: Face) -> None:
+    def __init__(self, face: Face, shown: Shown = at_once) -> None:
         self._face = face
+        self._shown = shown
 
     async def ask(self, question: Question) -> Answer:
+        await self._shown()
         return await ask_approval(self._face, question) or LEFT
 
 
-async def ask_approval(face: Face, question: Question, *, may_allow: bool = True) -> Answer | None:
-    """The whole dialogue, up to an answer. None: the person left it. `may_allow`: else it can only be denied."""
-    form = approval_form(question, may_allow=may_allow)
+async def ask_approval(
+    face: Face, question: Question, *, may_allow: bool = True, can_wait: bool = False
+) -> Answer | None:
+    """The whole dialogue, up to an answer. None: the person left it. `may_allow`: else it can only be denied.
+    `can_wait`: one that is left is asked again later."""
+    form = approval_form(question, may_allow=may_allow, can_wait=can_wait)
     while True:
         filled = await face.ask(form)
         if filled is None:
@@ -46,7 +51,7 @@ async def ask_approval(face: Face, question: Question, *, may_allow: bool = True
         form = form._replace(above=_above(view(question, most=None)) if "e" in filled.keys else ())
 
 
-def approval_form(question: Question, *, may_allow: bool = True) -> Form:
+def approval_form(question: Question, *, may_allow: bool = True, can_wait: bool = False) -> Form:
     found = view(question, MOST)
     changes = change_preview(question)
     offered = [choice for choice in choices(question) if may_allow or choice.key == "n"]
@@ -54,7 +59,8 @@ def approval_form(question: Question, *, may_allow: bool = True) -> Form:
     options.append(Option("w", "no, and tell it why"))
     if changes or is_cut(question):
         options.append(Option("e", "show exactly what it was asked for" if changes else "show all of it"))
-    prompt = "Allow it? Esc is no." if may_allow else "It can only be denied. Esc lets it wait."
+    prompt = "Allow it?" if may_allow else "It can only be denied."
+    prompt += " Esc lets it wait." if can_wait else " Esc is no."
     return Form(prompt, tuple(options), _above(found, changes))
 
 

@@ -7,7 +7,7 @@ a question leaves those behind it, too: what was answered before counts.
 from typing import Final
 
 from kitbag.chat.blocks import Verbatim, words
-from kitbag.chat.face import Face, Filled, Form, Option
+from kitbag.chat.face import Face, Filled, Form, Option, Shown, at_once
 from kitbag.text.hidden import one_line
 from kitbag.tools.base import PersonQuestion
 from kitbag.tools.person_words import chosen, heading
@@ -18,10 +18,12 @@ _OWN_WORDS: Final = "words of your own"
 class ChatAsker:
     """A PersonAsker."""
 
-    def __init__(self, face: Face) -> None:
+    def __init__(self, face: Face, shown: Shown = at_once) -> None:
         self._face = face
+        self._shown = shown
 
     async def ask(self, questions: tuple[PersonQuestion, ...]) -> tuple[str, ...]:
+        await self._shown()
         answers: list[str] = []
         for number, question in enumerate(questions, 1):
             filled = await self._face.ask(question_form(question, number, len(questions)))

@@ -1,21 +1,18 @@
 """The first words of a conversation and the last: who answers, what is at hand, and how to go on later."""
 
-import os
-
 from kitbag.chat.blocks import Block, Line, Lines, Remark, Span, words
 from kitbag.runtime.agent import Agent
-
-HOME = os.path.expanduser("~")
+from kitbag.text.in_words import count, short_home
 
 
 def beginning(agent: Agent) -> list[Block]:
     library = agent.ground.library
     skills, agents = len(library.visible_skills()), len(library.visible_agents())
     persona = f" · {library.persona.full_name}" if library.persona is not None else ""
-    known = f"{_count(skills, 'skill')} and {_count(agents, 'agent')}"
+    known = f"{count(skills, 'skill')} and {count(agents, 'agent')}"
     lines: list[Line] = [
         (Span("Kitbag", "strong"), Span(f"  {agent.chosen.name} · {agent.permissions.mode}{persona}", "dim")),
-        (Span(f"{short(agent.ground.places.cwd)} · {known} · /help tells what can be typed", "dim"),),
+        (Span(f"{short_home(agent.ground.places.cwd)} · {known} · /help tells what can be typed", "dim"),),
     ]
     if agent.session.totals.turns:
         lines.append((Span(f"going on with {agent.session.id}: {agent.session.about}", "dim"),))
@@ -37,11 +34,3 @@ def goodbye(agent: Agent) -> list[Block]:
         names = ", ".join(f"{one.name} {one.id}" for one in left)
         blocks.append(Remark("info", f"still at work in the background: {names}", "kitbag tasks watch"))
     return blocks
-
-
-def short(path: str) -> str:
-    return f"~{path[len(HOME) :]}" if path == HOME or path.startswith(f"{HOME}/") else path
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"

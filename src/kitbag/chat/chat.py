@@ -22,6 +22,7 @@ from kitbag.errors import KitbagError
 from kitbag.messages import Image
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.options import Options
+from kitbag.store.held_secrets import Held
 
 OpenAgent = Callable[[Options], Agent]
 _QUEUED_WORDS: Final = 200
@@ -55,9 +56,16 @@ class Chat:
 
     def _take_agent(self, agent: Agent) -> None:
         self.agent = agent
-        self.face.hide = lambda text: agent.journal.redactor.known(text)  # which is another one when secrets are added
-        self.view = EventView(self.show, self._draw)
+        agent.person_is_there = True
+        self.face.hide = self._hide
+        self.view = EventView(self.show, self._draw, self._hold_secrets)
         self.background = Background(agent, agent.ground.places.kitbag_home)
+
+    def _hide(self, text: str) -> str:
+        return self.agent.journal.redactor.known(text)
+
+    def _hold_secrets(self) -> Held:
+        return Held(self._hide, self.agent.journal.redactor.values())
 
     # What others use
 
@@ -75,8 +83,8 @@ class Chat:
         self.face.show(*blocks)
 
     async def open_session(self, options: Options) -> None:
-        """Another conversation (`options.resume` for an earlier one) takes the place of this one, once it is open. Raises
-        KitbagError, and then all is as it was."""
+        """Another conversation (`options.resume` for an earlier one) takes the place of this one, once it is open.
+        Raises KitbagError, and then all is as it was."""
         agent = self._open_agent(options)
         await agent.__aenter__()
         await self._stop_watching()
@@ -107,6 +115,11 @@ class Chat:
         self._cancel_front()
         await asyncio.wait([front])
         return True
+
+    async def shown(self) -> None:
+        """Until all that has happened so far was given to the face."""
+        if self._run is not None:
+            await self._run.told()
 
     def refresh(self) -> None:
         """Draw the status anew, after something in it has changed."""

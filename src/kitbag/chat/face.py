@@ -159,8 +159,8 @@ class Face(Protocol):
         ...
 
     async def ask(self, form: Form) -> Filled | None:
-        """None: the person left the question (Esc, Ctrl-C, end of input). Questions wait for one another; what was typed
-        before one appeared does not answer it. To be cancelled takes the question away."""
+        """None: the person left the question (Esc, Ctrl-C, end of input). Questions wait for one another; what was
+        typed before one appeared does not answer it. To be cancelled takes the question away."""
         ...
 
     async def open(self, panel: Panel) -> bool:
@@ -178,3 +178,11 @@ class Face(Protocol):
     async def close(self) -> None:
         """The terminal is as it was. May be called twice."""
         ...
+
+
+Shown = Callable[[], Awaitable[None]]
+"""Waits until the face has been given all that has happened so far: a question stands below what led to it."""
+
+
+async def at_once() -> None:
+    """Where nothing else is shown."""

@@ -11,7 +11,7 @@ from io import TextIOBase
 from kitbag.chat.approver import ChatApprover
 from kitbag.chat.asker import ChatAsker
 from kitbag.chat.chat import Chat
-from kitbag.chat.face import Face
+from kitbag.chat.face import Face, Shown
 from kitbag.chat.trusting import ask_for_trust
 from kitbag.errors import UsageError
 from kitbag.library.scopes import Places, find_places
@@ -33,8 +33,13 @@ async def run_chat(options: Options, *, plain: bool = False) -> int:
             if trusted == "leave":
                 return 0
             options = options._replace(trust_workspace=trusted == "once")
-        async with open_agent(face, options) as agent:
-            chat = Chat(face, agent, lambda wanted: open_agent(face, wanted))
+
+        async def shown() -> None:
+            if chat is not None:
+                await chat.shown()
+
+        async with open_agent(face, options, shown) as agent:
+            chat = Chat(face, agent, lambda wanted: open_agent(face, wanted, shown))
             try:
                 return await chat.converse()
             finally:
@@ -43,8 +48,8 @@ async def run_chat(options: Options, *, plain: bool = False) -> int:
         await face.close()
 
 
-def open_agent(face: Face, options: Options) -> Agent:
-    return Agent(options=options, approver=ChatApprover(face), person=ChatAsker(face))
+def open_agent(face: Face, options: Options, shown: Shown) -> Agent:
+    return Agent(options=options, approver=ChatApprover(face, shown), person=ChatAsker(face, shown))
 
 
 def make_face(places: Places, agent_now: Callable[[], Agent | None], *, plain: bool) -> Face:

@@ -28,7 +28,7 @@ class Cells(NamedTuple):
 
 
 def table_rows(table: Table, width: int, clean: Cleaner) -> list[list[Run]]:
-    count = max((len(table.headers), *(len(row) for row in table.rows)))
+    count = max(len(table.headers), *(len(row) for row in table.rows), 0)
     texts = [[clean.line(cell) for cell in (*row, *[""] * (count - len(row)))] for row in table.rows]
     heads = [clean.line(head) for head in (*table.headers, *[""] * (count - len(table.headers)))]
     right = frozenset(at for at in range(count - 1) if texts and all(_is_figure(row[at]) for row in texts))
@@ -36,7 +36,7 @@ def table_rows(table: Table, width: int, clean: Cleaner) -> list[list[Run]]:
     rows: list[list[Run]] = []
     if table.title:
         rows += wrapped([Run(clean.line(table.title), TONES["strong"])], width)
-    if texts:
+    if texts and count:
         rows += columns(cells, width, most_lines=_MOST_LINES)
     if table.foot:
         rows += wrapped([Run(clean.line(table.foot), TONES["dim"])], width)

@@ -37,7 +37,10 @@ def make_terminal(places: Places, agent_now: Callable[[], Agent | None]) -> Term
     def tell(remark: str) -> None:
         terminal.show(Remark("warning", remark))
 
-    history = History(places.kitbag_home, places.cwd, lambda text: terminal.hide(text), tell)
+    def hide(text: str) -> str:
+        return terminal.hide(text)  # which is another one once there is a conversation
+
+    history = History(places.kitbag_home, places.cwd, hide, tell)
     terminal = Terminal(history=history, completer=DynamicCompleter(completer), pastes=Pastes(tell))
     return terminal
 

@@ -44,9 +44,7 @@ async def use_model(agent: "Equipped", name: str) -> str:
             return chosen.name
 
 
-async def _take_model(
-    agent: "Equipped", name: str, chosen: "Chosen", provider: "Provider", sources: "Sources"
-) -> None:
+async def _take_model(agent: "Equipped", name: str, chosen: "Chosen", provider: "Provider", sources: "Sources") -> None:
     now, made_for = agent.standing(), agent.session.made_for
     options = now.options._replace(model=name)
     new = now._replace(options=options, chosen=chosen, provider=provider, prompt=now.prompt._replace(chosen=chosen))

@@ -275,6 +275,7 @@ class TestAnswering:
                 workshop.worker()
                 question = await waiting_for(chat.agent.journal)
                 await tasks_command(chat.chat, f"answer {task.id[:6]}")
+                assert chat.face.forms[0].prompt.endswith("Esc lets it wait.")
                 assert f"question {question} waits on" in chat.face.seen()
                 await tasks_command(chat.chat, f"answer {question}")
                 assert "denied" in chat.face.seen()

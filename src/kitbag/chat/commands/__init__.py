@@ -30,7 +30,7 @@ class Command(NamedTuple):
 COMMANDS = {
     command.name: command
     for command in (
-        Command("help", "", "What can be typed here.", "help"),
+        Command("help", "[NAME]", "What can be typed here.", "help"),
         Command(
             "persona",
             "[[TEAM/]NAME|none] [--yes]",
@@ -40,25 +40,25 @@ COMMANDS = {
         ),
         Command(
             "skills",
-            "[on|name-only|user-only|off NAME]",
+            "[NAME|load|unload|on|name-only|user-only|off NAME]",
             "Skills, their cost, and why each is described or not.",
             "skills",
         ),
-        Command("agents", "[NAME]", "Agents that can be given work.", "agents"),
+        Command("agents", "[NAME|on|off NAME]", "Agents that can be given work.", "agents"),
         Command("model", "[NAME]", "Which model answers.", "model", False),
         Command(
             "mode", "[NAME]", "What it may do without asking: plan, default, acceptEdits, autonomous, locked.", "mode"
         ),
         Command("context", "", "What fills the window.", "context"),
-        Command("env", "", "The exact prompt, with its ledger.", "env"),
+        Command("env", "[tools|KIND]", "The exact prompt, with its ledger.", "env"),
         Command("tasks", "[show|stop|resume|answer ID]", "Background work: read, answer, stop, resume.", "tasks"),
         Command("stop", "[ID|all]", "Stop what works in front, or a task.", "tasks"),
         Command("resume", "[ID|last]", "Go on with an earlier conversation.", "sessions", False),
         Command("clear", "", "Begin a new conversation.", "sessions", False),
         Command("compact", "[WHAT TO KEEP]", "Make the conversation shorter.", "sessions", False),
         Command("export", "[FILE]", "Write the conversation to a file, as Markdown or JSON.", "export"),
-        Command("permissions", "[TOOL ARGUMENT]", "The rules, and what one of them decides.", "permissions"),
-        Command("undo", "", "Take back what the last request did to your files.", "undo", False),
+        Command("permissions", "[test TOOL ARGUMENT]", "The rules, and what one of them decides.", "permissions"),
+        Command("undo", "[N|redo]", "Take back what the last request did to your files.", "undo", False),
         Command("doctor", "", "What is wrong with your files, and how to fix it.", "doctor"),
         Command("reload", "", "Read skills, agents, settings and memory anew.", "reload", False),
         Command("exit", "", "Leave. Background work goes on.", "help"),

@@ -274,7 +274,7 @@ async def _ask_while_it_waits(chat: "Chat", queue: ApprovalQueue, waiting: Waiti
     from kitbag.chat.approver import ask_approval
 
     question = waiting.question
-    asking = asyncio.create_task(ask_approval(chat.face, question, may_allow=waiting.is_whole))
+    asking = asyncio.create_task(ask_approval(chat.face, question, may_allow=waiting.is_whole, can_wait=True))
     answered = asyncio.create_task(queue.wait(question.id))
     try:
         await asyncio.wait((asking, answered), return_when=asyncio.FIRST_COMPLETED)
