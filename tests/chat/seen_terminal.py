@@ -19,7 +19,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from kitbag.chat.face import Deed
 from kitbag.chat.terminal import Terminal
 
-HANG = 20.0
+HANG = 5.0
 ENTER, ESCAPE, UP, DOWN = "\r", "\x1b", "\x1b[A", "\x1b[B"
 QUIET = 0.4
 

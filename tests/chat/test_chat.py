@@ -90,8 +90,8 @@ def test_a_no_with_a_reason_reaches_the_model(world: World) -> None:
         with chat(world) as driven:
             driven.say("write it")
             driven.until_seen("allow it once")
-            driven.choose("w", "no, and tell it why")
-            driven.until_seen("why")
+            driven.choose("w", "allow it once")
+            driven.until_seen("Why not")
             driven.type("not in this folder")
             driven.press(ENTER)
             driven.until_seen("I see.")

@@ -108,7 +108,25 @@ def test_a_piece_is_given_when_it_is_whole_and_not_before(text: str, whole: bool
     assert "".join(piece.text for piece in given) + stream.tail == text
 
 
-PARTS = ["```", "````", "~~~", "py", "\n", "\n\n", "- ", "1. ", "  ", "    ", "# ", "> ", "| a ", "|---|", "text", "---", "\r\n"]
+PARTS = [
+    "```",
+    "````",
+    "~~~",
+    "py",
+    "\n",
+    "\n\n",
+    "- ",
+    "1. ",
+    "  ",
+    "    ",
+    "# ",
+    "> ",
+    "| a ",
+    "|---|",
+    "text",
+    "---",
+    "\r\n",
+]
 
 
 @given(st.lists(st.sampled_from(PARTS) | st.text(max_size=5), max_size=60).map("".join), st.integers(1, 9))
@@ -123,7 +141,9 @@ def test_code_that_goes_on_for_long_is_given_in_parts_that_are_still_code() -> N
     made = pieces(f"```python\n{''.join(lines)}```\nend", 50)
     assert len(made) > 500 // MOST_LINES
     assert all(piece.head == "```python\n" for piece in made[1:-1])
-    shown = "".join(render(Reply(text, at == 0, head), 80, colour=False, hide=str) for at, (text, head) in enumerate(made))
+    shown = "".join(
+        render(Reply(text, at == 0, head), 80, colour=False, hide=str) for at, (text, head) in enumerate(made)
+    )
     assert [line + "\n" for line in shown.splitlines() if line.startswith("value")] == lines
     assert made[-1] == Piece("end")
 

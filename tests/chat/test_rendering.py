@@ -313,7 +313,9 @@ def test_an_open_result_says_what_is_left_out() -> None:
 
 def test_of_an_error_the_last_lines_are_shown_and_the_reason_is_whole() -> None:
     shown = seen(ToolDone("Bash", "make", "exit 2", True, 0.0, "\n".join(f"line {n}" for n in range(1, 21))))
-    assert shown == "✗ Bash make  exit 2\n  … 15 more lines (Ctrl-O)\n" + "".join(f"  line {n}\n" for n in range(16, 21))
+    assert shown == "✗ Bash make  exit 2\n  … 15 more lines (Ctrl-O)\n" + "".join(
+        f"  line {n}\n" for n in range(16, 21)
+    )
     reason = "Read is not allowed: the file is outside of the workspace and nobody can be asked about it"
     assert " ".join(seen(ToolDone("Read", "x", reason, True, 0.0), 50).split()) == f"✗ Read x {reason}"
 

@@ -20,7 +20,7 @@ def test_everything_stands_in_a_wide_one() -> None:
     )
 
 
-@pytest.mark.parametrize("width", range(0, 130))
+@pytest.mark.parametrize("width", range(130))
 def test_it_never_needs_more_than_there_is(width: int) -> None:
     for status in (FULL, FULL._replace(model="模型" * 20, persona="é" * 40)):
         assert width_of(line(status, width)) <= width

@@ -12,7 +12,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import InMemoryHistory
 
-from chat.seen_terminal import DOWN, ENTER, ESCAPE, UP, Seen, seen, started
+from chat.seen_terminal import DOWN, ENTER, ESCAPE, HANG, UP, Seen, seen, started
 from kitbag.chat.blocks import Remark, Reply, Said, Verbatim, words
 from kitbag.chat.face import Key, Left, Live, Running, Status, Submitted
 from kitbag.errors import InvalidError
@@ -31,7 +31,7 @@ def at_terminal(scene: Callable[[Seen], Awaitable[None]], columns: int = 80, row
     async def play() -> None:
         async with seen(columns, rows, **given) as shown:
             await started(shown)
-            await scene(shown)
+            await asyncio.wait_for(scene(shown), HANG)
 
     asyncio.run(play())
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chat.seen_terminal import DOWN, ENTER, ESCAPE, QUIET, UP, Seen, seen, started
+from chat.seen_terminal import DOWN, ENTER, ESCAPE, HANG, QUIET, UP, Seen, seen, started
 from kitbag.chat.blocks import Span, Verbatim, words
 from kitbag.chat.face import Action, Filled, Form, Key, Live, Option, Panel, Row, Status, Submitted
 from kitbag.chat.terminal_forms import Answered, FormState, Quiet
@@ -21,7 +21,7 @@ def at_terminal(scene: Callable[[Seen], Awaitable[None]], columns: int = 80, row
         async with seen(columns, rows, **given) as shown:
             await started(shown)
             await asyncio.sleep(QUIET)
-            await scene(shown)
+            await asyncio.wait_for(scene(shown), HANG)
 
     asyncio.run(play())
 

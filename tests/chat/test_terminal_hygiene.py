@@ -9,7 +9,7 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
-from chat.seen_terminal import ENTER, QUIET, Seen, seen, started
+from chat.seen_terminal import ENTER, HANG, QUIET, Seen, seen, started
 from kitbag.chat.blocks import Reply, Span, words
 from kitbag.chat.face import Action, Form, Live, Option, Panel, Row, Running, Status
 from kitbag.chat.terminal_tail import drawn_lines
@@ -32,7 +32,7 @@ def at_terminal(scene: Callable[[Seen], Awaitable[None]], **given: Any) -> None:
         async with seen(120, 30, **given) as shown:
             shown.terminal.hide = lambda text: text.replace("sesame", "***")
             await started(shown)
-            await scene(shown)
+            await asyncio.wait_for(scene(shown), HANG)
             shown.take_in()
             assert is_clean(shown.raw), _OURS.sub(b"", shown.raw)
             assert b"sesame" not in shown.raw

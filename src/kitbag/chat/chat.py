@@ -65,7 +65,7 @@ class Chat:
         return self.agent.journal.redactor.known(text)
 
     def _hold_secrets(self) -> Held:
-        return Held(self._hide, self.agent.journal.redactor.values())
+        return Held(self._hide, self.agent.journal.redactor.values)
 
     # What others use
 

@@ -113,7 +113,7 @@ class MarkdownStream:
             self._append(line + end)
         else:
             self._line(line.rstrip("\r"), line + end)
-        if self._kind and (self._size > LONGEST or len(self._lines) > MOST_LINES):
+        if self._size > LONGEST or len(self._lines) > MOST_LINES:
             self._release(self._again())
 
     def _line(self, line: str, whole: str) -> None:

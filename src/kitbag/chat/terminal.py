@@ -60,7 +60,6 @@ class Rendering(Protocol):
 
 class Terminal:
     is_plain = False
-    hide: Callable[[str], str]
 
     def __init__(
         self,
@@ -75,7 +74,7 @@ class Terminal:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Nothing is drawn before something is shown, drawn or waited for."""
-        self.hide = lambda text: text
+        self.hide: Callable[[str], str] = lambda text: text
         self._cleaner = Cleaner(lambda text: self.hide(text))  # noqa: PLW0108 - the chat sets another one later
         self._rendering = rendering
         self._clock = clock

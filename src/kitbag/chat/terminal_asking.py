@@ -23,6 +23,7 @@ class Asking:
         """Words of one's own. They go into no history."""
         self.typing = Quiet(clock)
         """Keys that went into the line."""
+        self.typing.key()  # what was typed while the program started is meant for something else, too
         self.answering = Quiet(clock)
         """Keys that went to a question or a panel: the second of two quick ones must not answer what comes next."""
         self._show = show
@@ -60,13 +61,14 @@ class Asking:
         """Until it is quiet the line keeps the keys. Then those that come right after the ones for the question before
         count for nothing: a key may have been pressed twice. Where one writes, that does no harm."""
         self.typing.begin()
+        self.answering.begin()
         while left := self.typing.left():
             state.waits = True
             self._changed()
             await asyncio.sleep(left)
+        self.typing.forget()  # who was typing has seen the question
         state.waits = False
         self._changed()
-        self.answering.begin()
         while not state.writing and (left := self.answering.left()):
             await asyncio.sleep(left)
         state.counts = True

@@ -29,8 +29,7 @@ class Quiet:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._last_key = clock()
-        """What was typed while the program started is meant for something else, too."""
+        self._last_key = float("-inf")
 
     def key(self) -> None:
         self._last_key = self._clock()
@@ -39,6 +38,9 @@ class Quiet:
         """A question appears: who has typed just now has not read it yet."""
         if self._clock() - self._last_key < JUST_TYPED_SECONDS:
             self.key()
+
+    def forget(self) -> None:
+        self._last_key = float("-inf")
 
     def left(self) -> float:
         """How long it must still be quiet; 0: it was quiet long enough."""
