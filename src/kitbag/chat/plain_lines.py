@@ -81,8 +81,14 @@ class PlainLines:
         return [f"you: {first}", *others, *images]
 
     def _reply(self, block: Reply) -> list[str]:
-        text = self.clean(block.text).strip("\n")
-        return [f"kitbag: {text}" if block.begins else text] if text.strip() else []
+        """As it was written, with the blank lines between its blocks."""
+        whole = self.clean(block.text)
+        text = whole.strip("\n")
+        if not text.strip():
+            return []
+        before = [""] if whole.startswith("\n") and not block.begins else []
+        after = [""] if whole.endswith("\n\n") else []
+        return [*before, f"kitbag: {text}" if block.begins else text, *after]
 
     def _thought(self, block: Thought) -> list[str]:
         took = f"for {duration(block.seconds)}" if block.seconds >= 0.5 else "a moment"

@@ -29,7 +29,7 @@ from kitbag.chat.styled import TONES, Cleaner, Run, chopped, wrapped, written
 Hide = Callable[[str], str]
 _MOST_SAID: Final = 40
 """Lines of what a person said: a long text that was pasted is known to them."""
-_LONGEST_TAIL: Final = 2_000
+_SHORTEST_TAIL: Final = 500
 _LARGEST: Final = 1_000_000
 _LARGEST_SAID: Final = 20_000
 """Characters, of what is not meant to be read whole."""
@@ -50,6 +50,11 @@ def render(block: Block, width: int, *, colour: bool, hide: Hide) -> str:
     """Ends with a newline; empty for a block that says nothing."""
     rows = _rows(block, max(width, 1), Cleaner(hide), colour)
     return written(rows, max(width, 1), colour=colour)
+
+
+def load() -> None:
+    """What the first reply would have to wait for; for a thread, while there is nothing to draw."""
+    render(Reply("```python\n1\n```"), 80, colour=True, hide=str)
 
 
 def gap(above: Block | None, block: Block) -> bool:
@@ -207,7 +212,7 @@ def render_tail(markdown: str, width: int, height: int, *, colour: bool, hide: H
     asked = (markdown, width, height, colour, hide)
     if _last_tail[0] == asked:
         return _last_tail[1]
-    shown = render(Reply(_end_of(markdown, max(_LONGEST_TAIL, width * height))), width, colour=colour, hide=hide)
+    shown = render(Reply(_end_of(markdown, max(_SHORTEST_TAIL, width * height))), width, colour=colour, hide=hide)
     made = "".join(shown.splitlines(keepends=True)[-height:])
     _last_tail = (asked, made)
     return made

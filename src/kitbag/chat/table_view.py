@@ -13,6 +13,8 @@ from kitbag.chat.styled import TONES, Cleaner, Row, Run, both, wrapped
 _BETWEEN: Final = 2
 _NARROWEST: Final = 6
 _NARROWEST_LAST: Final = 16
+_LONGEST_WORD: Final = 24
+"""So much of a word stays whole."""
 _MOST_LINES: Final = 3
 """Of a cell in a table of ours."""
 _FIGURES: Final = frozenset("0123456789,.%$+-–~ ")
@@ -50,7 +52,7 @@ def _is_figure(text: str) -> bool:
 def columns(cells: Cells, width: int, *, rule: bool = False, most_lines: int = 0) -> list[list[Run]]:
     """`rule`: a line below the heads. `most_lines`: of a cell, what is more is cut; 0: all."""
     natural = [max(map(_width, column)) for column in zip(cells.heads, *cells.rows, strict=True)]
-    widths = _narrowed(natural, width)
+    widths = _narrowed(natural, [_longest_word(column) for column in zip(cells.heads, *cells.rows, strict=True)], width)
     if widths is None:
         return _below_each_other(cells, width)
     heads = [[Run(text, both(TONES["strong"], style)) for text, style in head] for head in cells.heads]
@@ -67,11 +69,16 @@ def _width(row: Row) -> int:
     return max(width_of(line) for line in "".join(run.text for run in row).split("\n"))
 
 
-def _narrowed(natural: list[int], width: int) -> list[int] | None:
+def _longest_word(column: Sequence[Row]) -> int:
+    words = (word for cell in column for word in "".join(run.text for run in cell).split())
+    return max(map(width_of, words), default=0)
+
+
+def _narrowed(natural: list[int], words: list[int], width: int) -> list[int] | None:
     """What is taken comes from the widest; the first, by which a row is found, and the last, which says most, keep
-    more. None: there is no room for all of them."""
+    more. None: there is no room for all of them without tearing words."""
     between = _BETWEEN * (len(natural) - 1)
-    least = [min(size, _NARROWEST) for size in natural]
+    least = [min(size, max(_NARROWEST, min(word, _LONGEST_WORD))) for size, word in zip(natural, words, strict=True)]
     least[-1] = min(natural[-1], _NARROWEST_LAST)
     if sum(least) + between > width:
         return None

@@ -34,6 +34,9 @@ from kitbag.chat.terminal_tail import drawn_lines
 from kitbag.chat.terminal_text import Drawn, wrap
 
 _PICTURE_SECONDS: Final = 1 / 30
+_SHARE: Final = 4
+"""Drawing gets one part in so many of the time, where a picture takes long."""
+_SLOWEST_SECONDS: Final = 0.25
 _KEPT_BLOCKS: Final = 200
 """For Ctrl-L: what stands on the screen can be drawn again."""
 _GONE: Final = 129
@@ -86,7 +89,7 @@ class Terminal:
         self._unprinted: list[Block] = []
         self._printed: deque[Block] = deque(maxlen=_KEPT_BLOCKS)
         self._wipes = False
-        self._last_picture = 0.0
+        self._last_picture = self._picture_cost = 0.0
         self._next_picture: asyncio.TimerHandle | None = None
         self._running: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -156,6 +159,11 @@ class Terminal:
         return self._rendering
 
     # What is shown
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether one can see where to type; also when it turned out that nothing can be drawn."""
+        return self._last_picture > 0 or self._has_ended
 
     def show(self, *blocks: Block) -> None:
         if self._loop is not None and threading.get_ident() != self._thread:
@@ -234,7 +242,8 @@ class Terminal:
         if self._has_ended or not self._app.is_running:
             return
         loop = asyncio.get_running_loop()
-        due = loop.time() + max(seconds, self._last_picture + _PICTURE_SECONDS - time.monotonic(), 0.0)
+        between = min(max(_PICTURE_SECONDS, self._picture_cost * _SHARE), _SLOWEST_SECONDS)
+        due = loop.time() + max(seconds, self._last_picture + between - time.monotonic(), 0.0)
         if self._next_picture is not None:
             if self._next_picture.when() <= due:
                 return
@@ -243,7 +252,9 @@ class Terminal:
 
     def _draw_now(self) -> None:
         self._next_picture = None
+        began = time.monotonic()
         self._app.draw_now()
+        self._picture_cost = time.monotonic() - began
 
     def _changed(self) -> None:
         self._picture.focus()

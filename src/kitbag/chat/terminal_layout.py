@@ -38,6 +38,7 @@ from kitbag.chat.terminal_asking import Asking
 from kitbag.chat.terminal_line import Line
 from kitbag.chat.terminal_live import Tail, live_lines
 from kitbag.chat.terminal_opening import Opening
+from kitbag.chat.terminal_rows import Rows
 from kitbag.chat.terminal_text import STYLES, Drawn, around, drawable, joined
 from kitbag.text.hidden import find_hidden
 
@@ -137,28 +138,29 @@ class Picture:
             height=1,
             get_line_prefix=_prefix,
         )
-        self.form_window = self._lines_window("form", focusable=True)
-        self.panel_window = self._lines_window("panel", focusable=True)
+        self.form_window = self._lines_window("form")
+        self.panel_window = self._lines_window("panel")
 
-    def _lines_window(self, name: str, *, focusable: bool = False) -> Window:
-        control = FormattedTextControl(
-            lambda: joined(self._lines.get(name, [])), focusable=focusable, show_cursor=False
-        )
+    def _rows(self, name: str) -> Rows:
+        return Rows(lambda: self._lines.get(name, []))
+
+    def _lines_window(self, name: str) -> Window:
+        control = FormattedTextControl(lambda: joined(self._lines.get(name, [])), focusable=True, show_cursor=False)
         return Window(control, height=lambda: Dimension.exact(len(self._lines.get(name, []))))
 
     def _root(self) -> HSplit:
         is_searching = Condition(lambda: self.layout.is_searching)
         search_window = Window(self.search, height=1, get_line_prefix=_search_prefix)
         parts = [
-            self._lines_window("live"),
-            self._lines_window("rule"),
+            self._rows("live"),
+            self._rows("rule"),
             ConditionalContainer(self.form_window, Condition(lambda: self._asking.state is not None)),
             ConditionalContainer(self.words_window, Condition(self._shows_words)),
             ConditionalContainer(self.panel_window, Condition(self._shows_panel)),
             ConditionalContainer(self.line_window, Condition(self.shows_line)),
             ConditionalContainer(search_window, is_searching),
-            self._lines_window("menu"),
-            self._lines_window("status"),
+            self._rows("menu"),
+            self._rows("status"),
         ]
         return HSplit(parts, align=VerticalAlign.TOP)
 

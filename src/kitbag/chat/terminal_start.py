@@ -4,24 +4,26 @@ Used by start, where somebody sits at a terminal. The completions follow the con
 others are offered.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from prompt_toolkit.completion import Completer, DynamicCompleter
 
-from kitbag.agent.sessions import list_sessions
 from kitbag.chat.blocks import Remark
-from kitbag.chat.completion import Around, ChatCompleter, offered_prompts
 from kitbag.chat.history import History
-from kitbag.chat.pasting import Pastes
 from kitbag.chat.terminal import Terminal
 from kitbag.library.scopes import Places
-from kitbag.runtime.agent import Agent
-from kitbag.tasks.board import Board
+from kitbag.messages import Image
+
+if TYPE_CHECKING:
+    from kitbag.chat.pasting import Pastes
+    from kitbag.runtime.agent import Agent
 
 _MOST_SESSIONS = 20
 
 
-def make_terminal(places: Places, agent_now: Callable[[], Agent | None]) -> Terminal:
+def make_terminal(places: Places, agent_now: "Callable[[], Agent | None]") -> Terminal:
     """`agent_now`: of the conversation, once there is one."""
     completers: dict[int, Completer] = {}
 
@@ -31,7 +33,7 @@ def make_terminal(places: Places, agent_now: Callable[[], Agent | None]) -> Term
             return None
         if id(agent) not in completers:
             completers.clear()
-            completers[id(agent)] = ChatCompleter(_around(agent))
+            completers[id(agent)] = _completer_for(agent)
         return completers[id(agent)]
 
     def tell(remark: str) -> None:
@@ -41,11 +43,37 @@ def make_terminal(places: Places, agent_now: Callable[[], Agent | None]) -> Term
         return terminal.hide(text)  # which is another one once there is a conversation
 
     history = History(places.kitbag_home, places.cwd, hide, tell)
-    terminal = Terminal(history=history, completer=DynamicCompleter(completer), pastes=Pastes(tell))
+    terminal = Terminal(history=history, completer=DynamicCompleter(completer), pastes=_LatePastes(tell))
     return terminal
 
 
-def _around(agent: Agent) -> Around:
+class _LatePastes:
+    """Loaded when something is pasted or sent: one can type before that."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+
+    @cached_property
+    def _pastes(self) -> "Pastes":
+        from kitbag.chat.pasting import Pastes
+
+        return Pastes(self._tell)
+
+    def take(self, text: str) -> str:
+        return self._pastes.take(text)
+
+    def expand(self, text: str) -> tuple[str, Sequence[Image]]:
+        return self._pastes.expand(text)
+
+    def from_clipboard(self) -> str | None:
+        return self._pastes.from_clipboard()
+
+
+def _completer_for(agent: "Agent") -> Completer:
+    from kitbag.agent.sessions import list_sessions
+    from kitbag.chat.completion import Around, ChatCompleter, offered_prompts
+    from kitbag.tasks.board import Board
+
     board: list[Board] = []
 
     def tasks() -> Iterable[tuple[str, str]]:
@@ -58,7 +86,7 @@ def _around(agent: Agent) -> Around:
         found = list_sessions(agent.journal, agent.ground.places.cwd)
         return [(one.id, one.about) for one in found[:_MOST_SESSIONS] if one.id != agent.session.id]
 
-    return Around(
+    around = Around(
         lambda: agent.ground.library,
         agent.ground.workspace,
         agent.ground.places.cwd,
@@ -67,3 +95,4 @@ def _around(agent: Agent) -> Around:
         lambda: offered_prompts(agent.offered),
         lambda: agent.sources.models,
     )
+    return ChatCompleter(around)

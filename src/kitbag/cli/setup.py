@@ -44,8 +44,8 @@ async def _talk(places: Places, plain: bool) -> int:
     """The exit code."""
     import asyncio
 
+    from kitbag.chat.faces import make_face
     from kitbag.chat.setup import offer_setup
-    from kitbag.chat.start import make_face
 
     face = make_face(places, lambda: None, plain=plain)
     work = asyncio.create_task(offer_setup(face, places.kitbag_home))

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Final
 from kitbag.agent.session import new_id
 from kitbag.errors import InvalidError, KitbagError
 from kitbag.library.left_out import LeftOutError
-from kitbag.mcp_server.served import Served, given_of
+from kitbag.mcp_server.served import Served
 from kitbag.packing.session_skills import SessionSkills
-from kitbag.packing.skill_rights import by_trust
 from kitbag.runtime.options import Options
-from kitbag.runtime.skill_texts import prepares_skills
+from kitbag.runtime.skill_texts import skills_of_run
 
 if TYPE_CHECKING:
     from mcp.server.session import ServerSession
@@ -46,8 +45,7 @@ class Client:
         if self._skills is None or self._served is not served:
             loaded = self._skills.loaded() if self._skills is not None else []
             ground = served.ground
-            prepare = prepares_skills(ground, self._options, given_of(self._options), self._stop)
-            skills = SessionSkills(ground.library, prepare, withhold=by_trust(ground.trust, ground.places))
+            skills = skills_of_run(ground, self._options, lambda: ground.permissions.mode, self._stop)
             skills.session_id = self.id
             skills.restore(one for one in loaded if _may_see(skills, one.name))
             self._skills, self._served = skills, served

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from kitbag.agent.shielded import to_its_end
 from kitbag.errors import InvalidError, UsageError
 from kitbag.events import Notice
-from kitbag.library.modes import Mode
+from kitbag.library.modes import Mode, strictest
 from kitbag.models.choice import BUILT_IN, resolve
 from kitbag.permissions.rule_files import Given, load_permissions, mode_said
 from kitbag.runtime.servers import Offered
@@ -37,16 +37,16 @@ async def use_model(agent: "Equipped", name: str) -> str:
             chosen = resolve(name, sources, "your choice", parent)
             provider = chosen.connect()
             try:
-                await _take_model(agent, name, chosen, provider, sources)
+                await _take_model(agent, chosen, provider, sources)
             finally:
                 if agent.provider is not provider:
                     await to_its_end(provider.close())
             return chosen.name
 
 
-async def _take_model(agent: "Equipped", name: str, chosen: "Chosen", provider: "Provider", sources: "Sources") -> None:
+async def _take_model(agent: "Equipped", chosen: "Chosen", provider: "Provider", sources: "Sources") -> None:
     now, made_for = agent.standing(), agent.session.made_for
-    options = now.options._replace(model=name)
+    options = now.options._replace(model=chosen.again)
     new = now._replace(options=options, chosen=chosen, provider=provider, prompt=now.prompt._replace(chosen=chosen))
     prompt = None
     if (made_for.get("provider"), made_for.get("window")) != (chosen.provider, chosen.known.window):
@@ -72,7 +72,8 @@ async def use_mode(agent: "Equipped", word: str) -> Mode:
         before = agent.permissions.mode
         if mode == before:
             return mode
-        await asyncio.to_thread(_check_project, agent, mode)
+        if strictest(mode, before) != mode:
+            await asyncio.to_thread(_check_project, agent, mode)
         await to_its_end(_take_mode(agent, mode))
         if before == "plan" and agent.offered == Offered():
             await agent.open_servers()  # there none was of use
