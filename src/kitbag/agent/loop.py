@@ -186,7 +186,7 @@ class Loop:
 
     def _last(self, reply: Reply) -> RunEnded:
         if reply.stop == "length":
-            fix = "ask for less at once, or go on with --continue"
+            fix = "ask for less at once, or ask it to go on (--continue)"
             return self._ended("failed", "the reply reached the model's output limit and is cut off", fix)
         if reply.stop == "refusal":
             return self._ended("failed", "the model declined to answer", "say it differently, or try another model")
@@ -222,4 +222,4 @@ def _fix(error: ModelError) -> str:
         "auth": "check the key of this provider in your environment",
         "too-long": "start a new session, or use a model with a larger window",
         "spent": "check the account's limits with the provider",
-    }.get(error.kind, "run it again with --continue")
+    }.get(error.kind, "ask again (--continue): what was done is kept")

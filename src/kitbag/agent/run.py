@@ -98,7 +98,7 @@ class Run:
                 raise asyncio.CancelledError
             end = await self._work(self._tell)
         except asyncio.CancelledError:
-            end = self._broken_off("cancelled", "", "go on with --continue")
+            end = self._broken_off("cancelled", "", "ask again (--continue): what was done is kept")
         except KitbagError as error:
             self.error = error
             end = self._broken_off("failed", error.problem, error.fix)

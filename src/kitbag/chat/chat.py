@@ -17,7 +17,7 @@ from kitbag.chat.blocks import Block, Remark, Said, words
 from kitbag.chat.commands import COMMANDS, Command
 from kitbag.chat.event_view import EventView
 from kitbag.chat.face import Deed, Face, Key, Left, Live, Submitted
-from kitbag.chat.status import status_of
+from kitbag.chat.status import estimated_use, status_of
 from kitbag.errors import KitbagError
 from kitbag.messages import Image
 from kitbag.runtime.agent import Agent
@@ -137,13 +137,14 @@ class Chat:
     async def converse(self) -> int:
         """The exit code."""
         self.tell_beginning()
+        loading = asyncio.create_task(self._load_drawing())
         reading = asyncio.create_task(self._read())
         self._watch()
         try:
             while self._leaving is None or (not self._leaving.now and self._is_busy()):
                 await self._deal_with(await self._events.get())
         finally:
-            for task in (reading, self._front, self._side):
+            for task in (reading, loading, self._front, self._side):
                 await _ended(task)
             await self._stop_watching()
         self._say_goodbye()
@@ -156,6 +157,7 @@ class Chat:
         notices, self.agent.notices = self.agent.notices, []
         self.show(*beginning(self.agent), *(Remark(*notice) for notice in notices))
         self.view.replay(self.agent.session)
+        self.view.used = self.view.used or estimated_use(self.agent)
         self.refresh()
 
     def _say_goodbye(self) -> None:
@@ -163,6 +165,13 @@ class Chat:
 
         self._draw(Live())
         self.show(*goodbye(self.agent))
+
+    async def _load_drawing(self) -> None:
+        """What draws a reply, now, while a person types, and not when the first one is to be drawn."""
+        if not self.face.is_plain:
+            from kitbag.chat.rendering import load
+
+            await asyncio.to_thread(load)
 
     async def _read(self) -> None:
         while True:

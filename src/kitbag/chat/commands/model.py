@@ -13,6 +13,7 @@ from kitbag.settings import load_settings
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat
 
+_CONNECT: Final = "c"
 _FREE: Final = "another one, as provider/model"
 
 
@@ -28,15 +29,37 @@ async def model_command(chat: "Chat", arguments: str) -> None:
         chat.show(_table(models, chat.agent.chosen), words("/model NAME chooses one", "dim"), *_how_to_connect(sources))
         return
     keyed = {str(at): one for at, one in enumerate(models, 1)}
-    options = tuple(Option(key, _label(one), f"{one.why} · {_size(one)}") for key, one in keyed.items())
+    options = (
+        *(Option(key, _label(one), f"{one.why} · {_size(one)}") for key, one in keyed.items()),
+        Option(_CONNECT, "connect another one", "as `kitbag setup` does"),
+    )
     now = next((key for key, one in keyed.items() if one.name == chat.agent.chosen.again), "")
     above = tuple(_how_to_connect(sources))
     filled = await chat.face.ask(Form("Which model is to answer?", options, above, free=_FREE, default=now))
     if filled is None:
         return
+    if _CONNECT in filled.keys:
+        await connect_model(chat)
+        return
     name = filled.text.strip() or (keyed[filled.keys[0]].name if filled.keys else "")
     if name:
         await change_model(chat, name)
+
+
+async def connect_model(chat: "Chat") -> None:
+    """The dialogue of `kitbag setup`; then the conversation goes on with what was connected."""
+    from kitbag.chat.setup import offer_setup
+
+    places = chat.agent.ground.places
+    if not await offer_setup(chat.face, places.kitbag_home):
+        return
+    # A new agent: keys are read when one is opened, and hidden from then on.
+    session = chat.agent.session
+    options = chat.agent.options._replace(model="", resume=session.id if session.totals.turns else "", fork=False)
+    await chat.open_session(options)
+    wanted = str(load_settings(places.kitbag_home, ()).get("model"))
+    if wanted:
+        await change_model(chat, wanted)
 
 
 async def change_model(chat: "Chat", name: str) -> None:
