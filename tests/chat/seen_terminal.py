@@ -8,6 +8,7 @@ import pty
 import signal
 import struct
 import termios
+import time
 import tty
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -19,9 +20,8 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from kitbag.chat.face import Deed
 from kitbag.chat.terminal import Terminal
 
-HANG = 5.0
+HANG = 20.0
 ENTER, ESCAPE, UP, DOWN = "\r", "\x1b", "\x1b[A", "\x1b[B"
-QUIET = 0.4
 
 
 class Seen:
@@ -32,6 +32,7 @@ class Seen:
         self.screen = pyte.HistoryScreen(columns, rows, history=5000, ratio=0.5)
         self._stream = pyte.ByteStream(self.screen)
         self.raw = b""
+        self._passed = 0.0
         self._reading = open(slave, encoding="utf-8", closefd=True)  # noqa: SIM115
         self._writing = open(os.dup(slave), "w", encoding="utf-8")  # noqa: SIM115
         self.settings_before = termios.tcgetattr(slave)
@@ -39,7 +40,7 @@ class Seen:
             input=Vt100Input(self._reading),
             output=Vt100_Output.from_pty(self._writing, term="xterm-256color", enable_bell=False),
             environment={"TERM": "xterm-256color", **given.pop("environment", {})},
-            **given,
+            **{"clock": lambda: time.monotonic() + self._passed, **given},
         )
 
     def close(self) -> None:
@@ -48,6 +49,10 @@ class Seen:
         self._reading.close()
         with contextlib.suppress(OSError):
             self._writing.close()
+
+    def pass_time(self, seconds: float = 10.0) -> None:
+        """For the clock of the face: nobody has typed for so long."""
+        self._passed += seconds
 
     # What is done
 
@@ -139,3 +144,4 @@ async def started(shown: Seen) -> None:
 
     shown.terminal.draw(Live(), Status("model-x", "default"))
     await shown.until_seen("> ", "model-x")
+    shown.pass_time()

@@ -204,6 +204,31 @@ def test_keys_of_the_chat_are_told() -> None:
     at_terminal(scene)
 
 
+@pytest.mark.parametrize("sequence", ["\x1b[99;99z", "\x1b[?1;2c", "\x1b[99~", "\x1bOz", "\x1b[1;99A"])
+def test_a_sequence_that_nobody_knows_neither_cancels_nor_stands_in_the_line(sequence: str) -> None:
+    async def scene(shown: Seen) -> None:
+        shown.type(sequence)
+        await asyncio.sleep(0.2)
+        shown.type("ok", ENTER)
+        assert await shown.next() == Submitted("ok")
+
+    at_terminal(scene)
+
+
+def test_a_key_that_fails_is_told_and_the_next_one_works() -> None:
+    class Torn(Pastes):
+        def take(self, text: str) -> str:
+            raise ZeroDivisionError("torn")
+
+    async def scene(shown: Seen) -> None:
+        await shown.paste("x")
+        await shown.until_seen("that key did not work: ZeroDivisionError: torn")
+        shown.type("ok", ENTER)
+        assert (await shown.next())[0] == "ok"
+
+    at_terminal(scene, pastes=Torn())
+
+
 def test_an_editor_gets_the_text_and_gives_it_back(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     editor = tmp_path / "editor"
     editor.write_text('#!/bin/sh\nprintf " and more" >> "$1"\n')
@@ -281,10 +306,10 @@ def test_the_live_region_shows_what_goes_on_and_goes_away() -> None:
     async def scene(shown: Seen) -> None:
         live = Live(
             "working",
-            time.monotonic() - 65,
+            935.0,
             1234,
             "Some *words*",
-            (Running("Bash", "make test", "3 of 9", time.monotonic() - 5),),
+            (Running("Bash", "make test", "3 of 9", 995.0),),
             ("do that next",),
             (("completed", "read"), ("in_progress", "write"), ("pending", "test")),
         )
@@ -296,7 +321,7 @@ def test_the_live_region_shows_what_goes_on_and_goes_away() -> None:
         shown.terminal.draw(Live(), Status("model-x"))
         await shown.until_gone("working", "make test", "queued", "write", "Some words")
 
-    at_terminal(scene)
+    at_terminal(scene, clock=lambda: 1000.0)
 
 
 def test_a_long_tail_shows_its_end() -> None:

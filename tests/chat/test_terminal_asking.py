@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chat.seen_terminal import DOWN, ENTER, ESCAPE, HANG, QUIET, UP, Seen, seen, started
+from chat.seen_terminal import DOWN, ENTER, ESCAPE, HANG, UP, Seen, seen, started
 from kitbag.chat.blocks import Span, Verbatim, words
 from kitbag.chat.face import Action, Filled, Form, Key, Live, Option, Panel, Row, Status, Submitted
 from kitbag.chat.terminal_forms import Answered, FormState, Quiet
@@ -20,7 +20,6 @@ def at_terminal(scene: Callable[[Seen], Awaitable[None]], columns: int = 80, row
     async def play() -> None:
         async with seen(columns, rows, **given) as shown:
             await started(shown)
-            await asyncio.sleep(QUIET)
             await asyncio.wait_for(scene(shown), HANG)
 
     asyncio.run(play())
@@ -28,9 +27,9 @@ def at_terminal(scene: Callable[[Seen], Awaitable[None]], columns: int = 80, row
 
 async def asked(shown: Seen, form: Form) -> "asyncio.Task[Filled | None]":
     """Once it takes keys."""
+    shown.pass_time()
     asking = asyncio.ensure_future(shown.terminal.ask(form))
     await shown.until_seen("? " + form.prompt[:20])
-    await asyncio.sleep(QUIET)
     return asking
 
 
@@ -117,7 +116,7 @@ def test_a_key_pressed_twice_does_not_answer_the_next_question() -> None:
         await shown.until_seen("? Second?")
         shown.type("y")
         assert await first == Filled(("y",))
-        await asyncio.sleep(QUIET)
+        await asyncio.sleep(0.4)
         assert not second.done()
         shown.type("n")
         assert await second == Filled(("n",))
@@ -133,7 +132,6 @@ def test_words_after_an_answer_are_written_at_once() -> None:
 
         asking = asyncio.ensure_future(both())
         await shown.until_seen("? First?")
-        await asyncio.sleep(QUIET)
         shown.type("n")
         await shown.until_seen("? Why?")
         shown.type("too late", ENTER)
@@ -219,7 +217,7 @@ def test_a_question_fits_a_small_screen_and_scrolls_to_its_mark(columns: int, ro
     async def scene(shown: Seen) -> None:
         options = tuple(Option(chr(97 + n), f"item {n}") for n in range(20))
         asking = asyncio.ensure_future(shown.terminal.ask(Form("Which of these many things is it? " * 5, options)))
-        await asyncio.sleep(QUIET)
+        await shown.until_seen("item 0")
         shown.type(UP)
         await shown.until_seen("› t  item 19")
         shown.type(ENTER)
@@ -272,7 +270,7 @@ def test_an_action_may_show_and_ask() -> None:
         shown.type("s")
         await shown.until_seen("about t0", "? Stop it?")
         await shown.until_gone("› task 0")
-        await asyncio.sleep(QUIET)
+        await asyncio.sleep(0.4)
         shown.type("y")
         await shown.until_seen("answered Filled(keys=('y',)", "it has ended already", "› task 0")
         await shown.press(ESCAPE)

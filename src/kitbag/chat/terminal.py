@@ -11,8 +11,8 @@ import signal
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, Protocol
 
 from prompt_toolkit.completion import Completer
 from prompt_toolkit.history import History
@@ -30,8 +30,10 @@ from kitbag.chat.terminal_line import Line, Pasting
 from kitbag.chat.terminal_live import FRAME_SECONDS, is_working
 from kitbag.chat.terminal_opening import Opening
 from kitbag.chat.terminal_screen import ASK_KEYBOARD, InlineApplication
+from kitbag.chat.terminal_signals import handled
 from kitbag.chat.terminal_tail import drawn_lines
 from kitbag.chat.terminal_text import Drawn, wrap
+from kitbag.errors import KitbagError
 
 _PICTURE_SECONDS: Final = 1 / 30
 _SHARE: Final = 4
@@ -117,7 +119,9 @@ class Terminal:
         self._picture = Picture(
             self._line, self._asking, self._opening, self._look, cleaning, lambda: not self._app.drawer.reflows
         )
-        deeds = Deeds(self._emit, self._draw_again, self._suspend, self._edit, self._keyboard_told, self._clock)
+        deeds = Deeds(
+            self._emit, self._draw_again, self._suspend, self._edit, self._keyboard_told, self._failed, self._clock
+        )
         bindings = make_bindings(self._line, self._asking, self._opening, self._picture, deeds)
         self._app = InlineApplication(
             layout=self._picture.layout,
@@ -303,6 +307,10 @@ class Terminal:
         self._wipes = True
         self._app.invalidate()
 
+    def _failed(self, error: Exception) -> None:
+        problem = error.problem if isinstance(error, KitbagError) else f"{type(error).__name__}: {error}"
+        self.show(Remark("error", f"that key did not work: {problem}"))
+
     def _suspend(self) -> None:
         self._suspended = True
         self._app.suspend_to_background()
@@ -328,7 +336,12 @@ class Terminal:
 
     async def _run(self) -> None:
         problem: Block | None = None
-        with self._signals():
+        told: dict[int, Callable[[], object]] = {
+            signal.SIGTERM: lambda: self._leave(_TERMINATED),
+            signal.SIGHUP: lambda: self._leave(_GONE),
+            signal.SIGCONT: self._continued,
+        }
+        with handled(told):
             try:
                 await self._app.run_async(
                     pre_run=lambda: self._app.output.write_raw(ASK_KEYBOARD), set_exception_handler=False
@@ -356,29 +369,6 @@ class Terminal:
             self._emit(Left(now=True, code=code))
         self._asking.end()
         self._opening.end()
-
-    @contextlib.contextmanager
-    def _signals(self) -> Generator[None]:
-        """To end or to be stopped from outside is told like a key; the handlers of before come back."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        loop = asyncio.get_running_loop()
-        handlers: dict[int, Callable[[], Any]] = {
-            signal.SIGTERM: lambda: self._leave(_TERMINATED),
-            signal.SIGHUP: lambda: self._leave(_GONE),
-            signal.SIGCONT: self._continued,
-        }
-        before = {number: signal.getsignal(number) for number in handlers}
-        for number, handler in handlers.items():
-            loop.add_signal_handler(number, handler)
-        try:
-            yield
-        finally:
-            for number in handlers:
-                loop.remove_signal_handler(number)
-                if before[number] is not None:
-                    signal.signal(number, before[number])
 
     def _continued(self) -> None:
         """The shell may have changed the terminal meanwhile."""

@@ -21,6 +21,7 @@ from kitbag.chat.terminal_opening import Opening
 
 _ALT_ENTER: Final = (Keys.Escape, Keys.ControlM)
 _EDIT_SECONDS: Final = 2.0
+_UNKNOWN_SECONDS: Final = 0.1
 _LOCKS: Final = (0, 64, 128, 192)
 """Caps Lock and Num Lock, as such terminals tell them."""
 _ANSWER: Final = re.compile(r"\x1b\[\?\d+u")
@@ -37,6 +38,7 @@ class Deeds(NamedTuple):
     edit: Callable[[], None]
     keyboard_told: Callable[[], None]
     """The terminal has said that it can tell keys apart."""
+    failed: Callable[[Exception], None]
     clock: Callable[[], float]
 
 
@@ -124,8 +126,9 @@ def _control(char: str) -> Keys:
 
 
 def make_bindings(line: Line, asking: Asking, opening: Opening, picture: Picture, deeds: Deeds) -> KeyBindings:
-    bindings = KeyBindings()
+    bindings = _Bindings(deeds.failed)
     _bind_everywhere(bindings, deeds)
+    _bind_unknown(bindings, deeds.clock)
     _bind_line(bindings, line, picture, deeds)
     _bind_search(bindings, line)
     _bind_questions(bindings, asking, picture)
@@ -133,24 +136,51 @@ def make_bindings(line: Line, asking: Asking, opening: Opening, picture: Picture
     return bindings
 
 
-def _bind(bindings: KeyBindings, filter_: Any, does: Callable[[KeyPressEvent], object], *keys: str, **how: Any) -> None:
-    def handle(event: KeyPressEvent) -> None:
-        does(event)
+class _Bindings(KeyBindings):
+    def __init__(self, failed: Callable[[Exception], None]) -> None:
+        super().__init__()
+        self._failed = failed
 
-    bindings.add(*keys, filter=filter_, **how)(handle)
+    def bind(self, where: Any, does: Callable[[KeyPressEvent], object], *keys: str, eager: bool = False) -> None:
+        def handle(event: KeyPressEvent) -> None:
+            try:
+                does(event)
+            except Exception as error:  # noqa: BLE001 - told; one key must not end the chat
+                self._failed(error)
+
+        self.add(*keys, filter=where, eager=eager)(handle)
 
 
-def _bind_everywhere(bindings: KeyBindings, deeds: Deeds) -> None:
+def _bind_everywhere(bindings: _Bindings, deeds: Deeds) -> None:
     def told(event: KeyPressEvent) -> None:
         if _ANSWER.fullmatch(event.data):
             deeds.keyboard_told()
 
-    _bind(bindings, True, lambda _: deeds.redraw(), "c-l")
-    _bind(bindings, True, lambda _: deeds.suspend(), "c-z")
-    _bind(bindings, True, told, Keys.Ignore)
+    bindings.bind(True, lambda _: deeds.redraw(), "c-l")
+    bindings.bind(True, lambda _: deeds.suspend(), "c-z")
+    bindings.bind(True, told, Keys.Ignore)
 
 
-def _bind_line(bindings: KeyBindings, line: Line, picture: Picture, deeds: Deeds) -> None:
+def _bind_unknown(bindings: _Bindings, clock: Callable[[], float]) -> None:
+    """A sequence that nobody knows, or that a slow network has torn apart, begins with Esc: it would cancel the work,
+    and its rest would stand in the line."""
+    began, is_short = float("-inf"), False
+
+    def begin(event: KeyPressEvent) -> None:
+        nonlocal began, is_short
+        began, is_short = clock(), event.key_sequence[-1].key == "O"
+
+    def pass_over(event: KeyPressEvent) -> None:
+        nonlocal began
+        if is_short or "@" <= event.data <= "~":
+            began = float("-inf")
+
+    bindings.bind(True, begin, "escape", "[")
+    bindings.bind(True, begin, "escape", "O")
+    bindings.bind(Condition(lambda: clock() - began < _UNKNOWN_SECONDS), pass_over, Keys.Any, eager=True)
+
+
+def _bind_line(bindings: _Bindings, line: Line, picture: Picture, deeds: Deeds) -> None:
     here = has_focus(picture.line_window)
     prefixed_at = float("-inf")
 
@@ -166,9 +196,9 @@ def _bind_line(bindings: KeyBindings, line: Line, picture: Picture, deeds: Deeds
         prefixed_at = float("-inf")
         deeds.edit()
 
-    _bind(bindings, here, prefix, "c-x", eager=True)
-    _bind(bindings, here & is_prefixed, edit, "c-e", eager=True)
-    _bind(bindings, here, edit, "c-g")
+    bindings.bind(here, prefix, "c-x", eager=True)
+    bindings.bind(here & is_prefixed, edit, "c-e", eager=True)
+    bindings.bind(here, edit, "c-g")
     does: dict[str, Callable[[], None]] = {
         "enter": line.enter,
         "c-j": line.new_line,
@@ -184,13 +214,13 @@ def _bind_line(bindings: KeyBindings, line: Line, picture: Picture, deeds: Deeds
         "c-o": lambda: deeds.emit(Key("details")),
     }
     for key, do in does.items():
-        _bind(bindings, here, lambda _, do=do: do(), key)
-    _bind(bindings, here, lambda _: line.new_line(), "escape", "enter")
-    _bind(bindings, here, lambda _: line.new_line(), "escape", "c-j")
-    _bind(bindings, here, lambda event: line.paste(event.data), Keys.BracketedPaste)
+        bindings.bind(here, lambda _, do=do: do(), key)
+    bindings.bind(here, lambda _: line.new_line(), "escape", "enter")
+    bindings.bind(here, lambda _: line.new_line(), "escape", "c-j")
+    bindings.bind(here, lambda event: line.paste(event.data), Keys.BracketedPaste)
 
 
-def _bind_search(bindings: KeyBindings, line: Line) -> None:
+def _bind_search(bindings: _Bindings, line: Line) -> None:
     """Of the history: what was found stands in the line, to be changed or sent."""
 
     def accept(_: KeyPressEvent) -> None:
@@ -198,28 +228,28 @@ def _bind_search(bindings: KeyBindings, line: Line) -> None:
         line.buffer.cursor_position = len(line.buffer.text)
 
     for key in ("enter", "escape", "tab"):
-        _bind(bindings, is_searching, accept, key, eager=True)
+        bindings.bind(is_searching, accept, key, eager=True)
 
 
-def _bind_questions(bindings: KeyBindings, asking: Asking, picture: Picture) -> None:
+def _bind_questions(bindings: _Bindings, asking: Asking, picture: Picture) -> None:
     choosing, writing = has_focus(picture.form_window), has_focus(picture.words_window)
     asked = choosing | writing
-    _bind(bindings, asked, lambda _: asking.enter(), "enter")
-    _bind(bindings, asked, lambda _: asking.escape(), "escape")
+    bindings.bind(asked, lambda _: asking.enter(), "enter")
+    bindings.bind(asked, lambda _: asking.escape(), "escape")
     for key in ("c-c", "<sigint>", "c-g"):
-        _bind(bindings, asked, lambda _: asking.escape(leaves=True), key)
-    _bind(bindings, asked, lambda event: asking.paste(event.data.replace("\r", "\n")), Keys.BracketedPaste)
+        bindings.bind(asked, lambda _: asking.escape(leaves=True), key)
+    bindings.bind(asked, lambda event: asking.paste(event.data.replace("\r", "\n")), Keys.BracketedPaste)
     for key, by in _FORM_MOVES.items():
-        _bind(bindings, choosing, lambda _, by=by: asking.move(by), key)
-    _bind(bindings, choosing, lambda _: asking.tab(), "tab")
-    _bind(bindings, choosing, lambda event: event.data.isprintable() and asking.type(event.data), Keys.Any)
+        bindings.bind(choosing, lambda _, by=by: asking.move(by), key)
+    bindings.bind(choosing, lambda _: asking.tab(), "tab")
+    bindings.bind(choosing, lambda event: _is_text(event.data) and asking.type(event.data), Keys.Any)
     # Where words are written, these would move the mark or open other lines.
     for key in ("up", "down", "tab", "s-tab", "c-r", "c-s", "c-j", "c-o"):
-        _bind(bindings, writing, lambda _: None, key)
-    _bind(bindings, writing & Condition(lambda: not asking.words.text), lambda _: asking.escape(leaves=True), "c-d")
+        bindings.bind(writing, lambda _: None, key)
+    bindings.bind(writing & Condition(lambda: not asking.words.text), lambda _: asking.escape(leaves=True), "c-d")
 
 
-def _bind_panels(bindings: KeyBindings, opening: Opening, asking: Asking, picture: Picture) -> None:
+def _bind_panels(bindings: _Bindings, opening: Opening, asking: Asking, picture: Picture) -> None:
     here = has_focus(picture.panel_window)
 
     def press(name: str) -> None:
@@ -227,7 +257,11 @@ def _bind_panels(bindings: KeyBindings, opening: Opening, asking: Asking, pictur
         opening.key(name)
 
     for key in _PANEL_KEYS:
-        _bind(bindings, here, lambda _, key=key: press(key), key)
+        bindings.bind(here, lambda _, key=key: press(key), key)
     for key in ("escape", "c-c", "<sigint>", "c-d", "c-g"):
-        _bind(bindings, here, lambda _: press("escape"), key)
-    _bind(bindings, here, lambda event: event.data.isprintable() and press(event.data), Keys.Any)
+        bindings.bind(here, lambda _: press("escape"), key)
+    bindings.bind(here, lambda event: _is_text(event.data) and press(event.data), Keys.Any)
+
+
+def _is_text(data: str) -> bool:
+    return bool(data) and data.isprintable()
