@@ -80,7 +80,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("mcp.timeout", "count", 60, False, "seconds that a call of a server's tool may take without a word of it"),
     Setting("mcp.characters", "count", 100000, False, "how much a model is told about the tools of all servers"),
     Setting("mcp.environment", "names", [], False, "variables with secrets that a project's servers may be given"),
-    Setting("chat.plain", "off|on", "off", False, "the chat in plain lines, as for a screen reader: nothing is drawn over"),
+    Setting("chat.plain", "off|on", "off", False, "the chat in lines alone, as for a screen reader"),
     Setting("search.url", "text", "", False, "where that is: your SearXNG, or another address of the chosen one"),
 )
 PERMISSIONS = ("permissions.mode", "permissions.allow", "permissions.ask", "permissions.deny")

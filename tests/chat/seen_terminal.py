@@ -18,7 +18,7 @@ from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from kitbag.chat.face import Deed
-from kitbag.chat.terminal import Terminal
+from kitbag.chat.terminal.terminal import Terminal
 
 HANG = 20.0
 ENTER, ESCAPE, UP, DOWN = "\r", "\x1b", "\x1b[A", "\x1b[B"

@@ -155,7 +155,7 @@ def test_what_hides_is_made_visible_and_stands_behind_the_bar(world: World) -> N
 
 
 def test_no_line_of_a_change_passes_for_the_head_of_a_diff(world: World) -> None:
-    from kitbag.chat.rendering import render
+    from kitbag.chat.drawing.rendering import render
 
     bring(world)
     ask(world, "t")

@@ -169,7 +169,7 @@ class Chat:
     async def _load_drawing(self) -> None:
         """What draws a reply, now, while a person types, and not when the first one is to be drawn."""
         if not self.face.is_plain:
-            from kitbag.chat.rendering import load
+            from kitbag.chat.drawing.rendering import load
 
             await asyncio.to_thread(load)
 

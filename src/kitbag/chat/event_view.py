@@ -10,8 +10,8 @@ from typing import Final, Protocol
 from kitbag.agent.session import Session
 from kitbag.chat.blocks import Block, Remark, Reply, Thought, ToolDone, words
 from kitbag.chat.call_titles import summary_of, title_of, todos_in
+from kitbag.chat.drawing.markdown_stream import MarkdownStream, Piece
 from kitbag.chat.face import Live, Running
-from kitbag.chat.markdown_stream import MarkdownStream, Piece
 from kitbag.events import (
     Compacted,
     Discarded,

@@ -25,10 +25,10 @@ def make_face(places: Places, agent_now: "Callable[[], Agent | None]", *, plain:
     is_terminal = all(isinstance(one, TextIOBase) and one.isatty() for one in streams)
     wants = load_settings(places.kitbag_home, ()).get("chat.plain") == "on"
     if plain or wants or not is_terminal or os.environ.get("TERM", "dumb") == "dumb":
-        from kitbag.chat.plain import Plain
+        from kitbag.chat.plain.plain import Plain
 
         return Plain(sys.stdin, sys.stdout)
-    from kitbag.chat.terminal_start import make_terminal
+    from kitbag.chat.terminal.start import make_terminal
 
     return make_terminal(places, agent_now)
 
@@ -37,7 +37,7 @@ async def draw_first(face: Face, directory: str) -> None:
     """Until one can see where to type."""
     if face.is_plain:
         return
-    from kitbag.chat.terminal import Terminal
+    from kitbag.chat.terminal.terminal import Terminal
 
     face.draw(Live("starting", time.monotonic()), Status(directory=directory))
     while isinstance(face, Terminal) and not face.is_drawn:

@@ -1,0 +1,1 @@
+"""The face that writes lines: for pipes, screen readers and terminals that can do little."""

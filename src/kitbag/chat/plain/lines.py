@@ -1,0 +1,151 @@
+"""Blocks as plain lines: each begins with a word that says what it is, and nothing is drawn.
+
+Used by the plain face, for pipes, dumb terminals and people who have the screen read to them. Every text is cleaned
+here; a reply stays as it was written.
+"""
+
+from collections.abc import Callable
+from typing import Final, assert_never
+
+from kitbag.chat.blocks import (
+    Bars,
+    Block,
+    Diff,
+    Fields,
+    Lines,
+    Remark,
+    Reply,
+    Said,
+    Table,
+    Thought,
+    ToolDone,
+    Verbatim,
+)
+from kitbag.chat.drawing.diff_view import is_diff
+from kitbag.text.hidden import for_terminal
+from kitbag.text.in_words import count, duration
+
+_FOLDED: Final = 12
+_ERROR: Final = 5
+_OPEN: Final = 400
+_LISTS: Final = frozenset(("TodoWrite",))
+_MARKS: Final = {"[x]": "done:", "[>]": "now:", "[ ]": "to do:"}
+
+
+class PlainLines:
+    def __init__(self, hide: Callable[[str], str]) -> None:
+        self._hide = hide
+
+    def clean(self, text: str) -> str:
+        if "\r" in text:
+            text = text.replace("\r\n", "\n")
+        return for_terminal(self._hide(text))
+
+    def line(self, text: str) -> str:
+        return self.clean(" ".join(text.splitlines()) if "\n" in text or "\r" in text else text)
+
+    def lines(self, block: Block) -> list[str]:
+        match block:
+            case Lines():
+                return [self.line("".join(span.text for span in line)).rstrip() for line in block.lines]
+            case Said():
+                return self._said(block)
+            case Reply():
+                return self._reply(block)
+            case Thought():
+                return self._thought(block)
+            case ToolDone():
+                return self._tool(block)
+            case Remark():
+                return self._remark(block)
+            case Table():
+                return self._table(block)
+            case Fields():
+                pairs = [(label, value) for label, value in block.pairs if value.strip()]
+                return [*self._title(block.title), *(f"{self.line(one)}: {self.clean(two)}" for one, two in pairs)]
+            case Bars():
+                return self._bars(block)
+            case Verbatim():
+                return [*self._title(block.title), *self.clean(block.text).rstrip("\n").split("\n")]
+            case Diff():
+                return ["changes:", *self.clean(block.text).rstrip("\n").split("\n")] if block.text.strip() else []
+            case _:
+                assert_never(block)
+
+    def _title(self, title: str) -> list[str]:
+        return [f"{self.line(title)}:"] if title else []
+
+    def _said(self, block: Said) -> list[str]:
+        first, *others = self.clean(block.text.strip("\n")).split("\n")
+        images = [f"with {count(block.images, 'image')}"] if block.images else []
+        return [f"you: {first}", *others, *images]
+
+    def _reply(self, block: Reply) -> list[str]:
+        """As it was written, with the blank lines between its blocks."""
+        whole = self.clean(block.text)
+        text = whole.strip("\n")
+        if not text.strip():
+            return []
+        before = [""] if whole.startswith("\n") and not block.begins else []
+        after = [""] if whole.endswith("\n\n") else []
+        return [*before, f"kitbag: {text}" if block.begins else text, *after]
+
+    def _thought(self, block: Thought) -> list[str]:
+        took = f"for {duration(block.seconds)}" if block.seconds >= 0.5 else "a moment"
+        return [f"thinking: {self.clean(block.text).strip()}" if block.is_open else f"thinking: {took}"]
+
+    def _tool(self, block: ToolDone) -> list[str]:
+        asked = " ".join(part for part in (block.name, block.title) if part)
+        outcome = ": ".join(part for part in ("failed" if block.is_error else "", block.summary) if part)
+        took = f", {duration(block.seconds)}" if block.seconds >= 1 else ""
+        rows = [f"tool: {self.line(asked)}: {self.line(outcome)}{took}"]
+        details = self.clean(block.details).strip("\n")
+        if not details.strip():
+            return rows
+        lines = details.split("\n")
+        if block.name in _LISTS:
+            lines = [_said_mark(line) for line in lines]
+        if block.is_open:
+            return rows + _some(lines, _OPEN)
+        if is_diff(details) or block.name in _LISTS:
+            return rows + _some(lines, _FOLDED)
+        if block.is_error:
+            left = len(lines) - _ERROR
+            return [*rows, *([f"({count(left, 'line')} before these)"] if left > 0 else []), *lines[-_ERROR:]]
+        return rows
+
+    def _remark(self, block: Remark) -> list[str]:
+        word = "note" if block.severity == "info" else block.severity
+        fix = [f"fix: {self.clean(block.fix)}"] if block.fix else []
+        return [f"{word}: {self.clean(block.text)}", *fix]
+
+    def _table(self, block: Table) -> list[str]:
+        rows = [
+            "; ".join(
+                f"{self.line(head).lower()}: {self.line(cell)}" if head else self.line(cell)
+                for head, cell in zip((*block.headers, *[""] * len(row)), row, strict=False)
+                if cell.strip()
+            )
+            for row in block.rows
+        ]
+        return [*self._title(block.title), *rows, *([self.line(block.foot)] if block.foot else [])]
+
+    def _bars(self, block: Bars) -> list[str]:
+        whole = max(block.whole, sum(max(bar.tokens, 0) for bar in block.bars), 1)
+        shown = [(bar.label, max(bar.tokens, 0), bar.note) for bar in block.bars]
+        shown.append(("free", whole - sum(tokens for _, tokens, _ in shown), ""))
+        rows = [
+            f"{self.line(label)}: {count(tokens, 'token')}, {100 * tokens / whole:.1f} per cent"
+            + (f", {self.line(note)}" if note else "")
+            for label, tokens, note in shown
+        ]
+        return [*self._title(block.title), *rows, *([self.line(block.foot)] if block.foot else [])]
+
+
+def _said_mark(line: str) -> str:
+    return f"{_MARKS[line[:3]]}{line[3:]}" if line[:3] in _MARKS else line
+
+
+def _some(lines: list[str], most: int) -> list[str]:
+    left = len(lines) - most
+    return lines if left <= 1 else [*lines[:most], f"({count(left, 'more line')})"]

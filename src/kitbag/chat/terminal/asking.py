@@ -1,0 +1,134 @@
+"""Questions of the terminal face, one after the other: each gets the keys when nobody types something else any more.
+
+Used by terminal; forms holds what a question is, layout shows it.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.document import Document
+
+from kitbag.chat.blocks import Block, Lines
+from kitbag.chat.face import Filled, Form
+from kitbag.chat.terminal.forms import Answered, FormState, Quiet, told
+
+
+class Asking:
+    def __init__(self, show: Callable[[Block], None], changed: Callable[[], None], clock: Callable[[], float]) -> None:
+        self.state: FormState | None = None
+        """The question that is put now."""
+        self.words = Buffer(name="words", multiline=False)
+        """Words of one's own. They go into no history."""
+        self.typing = Quiet(clock)
+        """Keys that went into the line."""
+        self.typing.key()  # what was typed while the program started is meant for something else, too
+        self.answering = Quiet(clock)
+        """Keys that went to a question or a panel: the second of two quick ones must not answer what comes next."""
+        self._show = show
+        self._changed = changed
+        self._lock = asyncio.Lock()
+        self._answer: asyncio.Future[Answered] | None = None
+        self._has_ended = False
+
+    async def ask(self, form: Form) -> Filled | None:
+        async with self._lock:
+            if self._has_ended:
+                return None
+            for block in form.above:
+                self._show(block)
+            answered = await self._put(form)
+        self._show(Lines((told(form, answered.filled),)))
+        return answered.filled
+
+    async def _put(self, form: Form) -> Answered:
+        self.state = state = FormState(form)
+        self._answer = asyncio.get_running_loop().create_future()
+        self.words.reset(Document(form.text))
+        opening = asyncio.ensure_future(self._open(state))
+        try:
+            return await self._answer
+        finally:
+            opening.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await opening
+            self.state = self._answer = None
+            self.words.reset()
+            self._changed()
+
+    async def _open(self, state: FormState) -> None:
+        """Until it is quiet the line keeps the keys. Then those that come right after the ones for the question before
+        count for nothing: a key may have been pressed twice. Where one writes, that does no harm."""
+        self.typing.begin()
+        self.answering.begin()
+        while left := self.typing.left():
+            state.waits = True
+            self._changed()
+            await asyncio.sleep(left)
+        self.typing.forget()  # who was typing has seen the question
+        state.waits = False
+        self._changed()
+        while not state.writing and (left := self.answering.left()):
+            await asyncio.sleep(left)
+        state.counts = True
+
+    @property
+    def has_keys(self) -> bool:
+        return self.state is not None and not self.state.waits
+
+    def end(self) -> None:
+        """Nobody answers any more."""
+        self._has_ended = True
+        self._settle(Answered(None))
+
+    # Keys, where `has_keys`
+
+    def _is_early(self) -> bool:
+        self.answering.key()
+        return self.state is not None and not self.state.counts and not self.state.writing
+
+    def type(self, text: str) -> None:
+        state = self.state
+        if state is None or self._is_early():
+            return
+        self._settle(state.type(text))
+        if state.writing:
+            self.words.insert_text(text)
+        self._changed()
+
+    def paste(self, text: str) -> None:
+        """Never an answer by itself."""
+        if self.state is not None and self.state.form.free and not self._is_early():
+            self.state.write()
+        if self.state is not None and self.state.writing:
+            self.words.insert_text(" ".join(text.split("\n")).strip())
+        self._changed()
+
+    def move(self, by: int) -> None:
+        if self.state is not None and not self.state.writing and not self._is_early():
+            self.state.move(by)
+            self._changed()
+
+    def enter(self) -> None:
+        if self.state is not None and not self._is_early():
+            self._settle(self.state.enter(self.words.text))
+            self._changed()
+
+    def tab(self) -> None:
+        if self.state is not None:
+            self.answering.key()
+            self.state.write()
+            self._changed()
+
+    def escape(self, *, leaves: bool = False) -> None:
+        """`leaves`: from the line for words, too."""
+        if self.state is not None:
+            self.answering.key()
+            answered = self.state.leave()
+            self._settle(Answered(None) if leaves else answered)
+            self._changed()
+
+    def _settle(self, answered: Answered | None) -> None:
+        if answered is not None and self._answer is not None and not self._answer.done():
+            self._answer.set_result(answered)

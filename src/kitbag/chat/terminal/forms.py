@@ -1,0 +1,230 @@
+"""A question in the place of the line: what the keys do to it, and how it looks.
+
+Used by the terminal face, which reads the keys. No terminal here: a key changes the state, and the state is drawn.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from kitbag.chat.blocks import Line, Span
+from kitbag.chat.drawing.cells import cut, width_of
+from kitbag.chat.face import Filled, Form, Option
+from kitbag.chat.terminal.text import STYLES, Drawn, wrap
+
+QUIET_SECONDS: Final = 0.3
+"""Keys count as an answer when nobody has typed for so long."""
+JUST_TYPED_SECONDS: Final = 1.0
+"""Who has typed within this time may still be typing."""
+_NOTHING_CHOSEN: Final = "nothing is chosen yet: move the mark with Up and Down, or type a key"
+_WRAPPED_LINES: Final = 4
+
+
+class Answered(NamedTuple):
+    filled: Filled | None
+    """None: the question was left."""
+
+
+class Quiet:
+    """Keeps keys that were meant for something else from answering a question."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._last_key = float("-inf")
+
+    def key(self) -> None:
+        self._last_key = self._clock()
+
+    def begin(self) -> None:
+        """A question appears: who has typed just now has not read it yet."""
+        if self._clock() - self._last_key < JUST_TYPED_SECONDS:
+            self.key()
+
+    def forget(self) -> None:
+        self._last_key = float("-inf")
+
+    def left(self) -> float:
+        """How long it must still be quiet; 0: it was quiet long enough."""
+        return max(QUIET_SECONDS - (self._clock() - self._last_key), 0.0)
+
+
+class FormState:
+    def __init__(self, form: Form) -> None:
+        self.form = form
+        self.mark = next((at for at, option in enumerate(form.options) if option.key == form.default), -1)
+        """-1: on none."""
+        self.chosen: set[str] = set()
+        self.writing = not form.options and bool(form.free or form.secret or form.text)
+        """Words of one's own are written now."""
+        self.waits = False
+        """Somebody is typing something else; keys do not come here yet."""
+        self.counts = False
+        """Keys do something."""
+        self.hint = ""
+        self._typed = ""
+        self._none_is_meant = False
+
+    # Keys
+
+    def move(self, by: int) -> None:
+        self.hint = self._typed = ""
+        count = len(self.form.options)
+        if not count:
+            return
+        if self.mark < 0:
+            self.mark = 0 if by > 0 else count - 1
+        elif abs(by) == 1:
+            self.mark = (self.mark + by) % count
+        else:
+            self.mark = min(max(self.mark + by, 0), count - 1)
+
+    def type(self, char: str) -> Answered | None:
+        """A printable character. Opens the line for words where it is no option's key and words are free: then
+        `writing` is set, and the caller puts the character into the line."""
+        self.hint = ""
+        typed = self._typed + char
+        if char == " " and self.form.several and not self._typed:
+            self.toggle()
+            return None
+        found = self._option(typed) or self._option(char)
+        if found is not None:
+            return self._choose(found, typed if self._option(typed) else char)
+        if any(option.key.startswith(typed) for option in self.form.options):
+            self._typed = typed
+        elif self.form.free:
+            self.writing = True
+        return None
+
+    def _option(self, typed: str) -> int | None:
+        keys = [option.key for option in self.form.options]
+        if typed in keys:
+            return keys.index(typed)
+        alike = [at for at, key in enumerate(keys) if key.lower() == typed.lower()]
+        return alike[0] if len(alike) == 1 else None
+
+    def _choose(self, at: int, typed: str) -> Answered | None:
+        self.mark = at
+        self._typed = ""
+        if any(option.key.startswith(typed) and option.key != typed for option in self.form.options):
+            self._typed = typed  # `1`, where there is a `10`: Enter says which
+            return None
+        if self.form.several:
+            self.toggle()
+            return None
+        return Answered(Filled((self.form.options[at].key,)))
+
+    def toggle(self) -> None:
+        if 0 <= self.mark < len(self.form.options):
+            self.chosen ^= {self.form.options[self.mark].key}
+            self._none_is_meant = False
+        else:
+            self.hint = _NOTHING_CHOSEN
+
+    def enter(self, text: str) -> Answered | None:
+        """`text`: what stands in the line for words."""
+        keys = tuple(option.key for option in self.form.options if option.key in self.chosen)
+        if self.writing:
+            if text.strip() or not self.form.options:
+                return Answered(Filled(keys, text))
+            self.hint = "write something, or Esc to go back to the choices"
+            return None
+        if not self.form.options:
+            return Answered(Filled())
+        if self.form.several:
+            return self._enter_several(keys)
+        if self.mark < 0:
+            self.hint = _NOTHING_CHOSEN
+            return None
+        return Answered(Filled((self.form.options[self.mark].key,)))
+
+    def _enter_several(self, keys: tuple[str, ...]) -> Answered | None:
+        if keys or self._none_is_meant:
+            return Answered(Filled(keys))
+        self._none_is_meant = True
+        self.hint = "Space chooses; Enter again chooses none"
+        return None
+
+    def write(self) -> None:
+        if self.form.free:
+            self.writing, self.hint = True, ""
+
+    def leave(self) -> Answered | None:
+        """Esc: back to the choices first."""
+        if self.writing and self.form.options:
+            self.writing, self.hint = False, ""
+            return None
+        return Answered(None)
+
+    # How it looks
+
+    def lines(self, width: int, height: int, clean: Callable[[str], str]) -> list[Drawn]:
+        """At most `height`, the line for words not among them."""
+        prompt = wrap(clean(self.form.prompt), width - 2)
+        options: list[Drawn] = []
+        marked = 0
+        for at, option in enumerate(self.form.options):
+            drawn = self._option_lines(at, option, width, clean)
+            if at == self.mark:
+                marked = len(options)
+            options.extend(drawn)
+        foot = 1 if height > 1 else 0
+        room = max(height - foot, 1)
+        prompt_height = min(len(prompt), max(room - min(len(options), max(room // 2, 1)), 1 if room > 1 else 0))
+        if prompt_height < len(prompt) and prompt_height > 0:
+            prompt = [*prompt[: prompt_height - 1], cut(prompt[prompt_height - 1] + " …", width - 2)]
+        lines: list[Drawn] = [
+            [("bold" if at == 0 else "", ("? " if at == 0 else "  ") + text)]
+            for at, text in enumerate(prompt[:prompt_height])
+        ]
+        room -= len(lines)
+        first = min(max(marked - room // 2, 0), max(len(options) - room, 0))
+        lines.extend(options[first : first + room])
+        if foot:
+            lines.append(self._foot(width, clean))
+        return lines[:height]
+
+    def _option_lines(self, at: int, option: Option, width: int, clean: Callable[[str], str]) -> list[Drawn]:
+        is_marked = at == self.mark and not self.writing
+        box = ("[x] " if option.key in self.chosen else "[ ] ") if self.form.several else ""
+        head = f"{'›' if is_marked else ' '} {box}{clean(option.key)}  "
+        style = f"bold {STYLES['accent']}" if is_marked else "dim" if self.waits or self.writing else ""
+        indent = " " * len(head)
+        label = " ".join(clean(option.label).split())
+        texts = wrap(label, max(width - len(head), 8))
+        if len(texts) > _WRAPPED_LINES:
+            texts = [*texts[: _WRAPPED_LINES - 1], texts[_WRAPPED_LINES - 1] + "…"]
+        lines: list[Drawn] = [[(style, (head if row == 0 else indent) + text)] for row, text in enumerate(texts)]
+        if option.note:
+            note = " ".join(clean(option.note).split())
+            lines[-1].append(("dim", cut("  " + note, width - sum(width_of(text) for _, text in lines[-1]))))
+        return lines
+
+    def _foot(self, width: int, clean: Callable[[str], str]) -> Drawn:
+        if self.waits:
+            return [(STYLES["warning"], cut("  stop typing for a moment to answer", width))]
+        if self.hint:
+            return [(STYLES["warning"], cut(f"  {self.hint}", width))]
+        free = clean(self.form.free)
+        if self.writing:
+            words = ["Enter sends it", "Esc goes back" if self.form.options else "Esc leaves it"]
+            if free:
+                words.insert(0, free)
+        else:
+            words = ["Up/Down and Enter, or a key"] if self.form.options else ["Enter goes on"]
+            if self.form.several:
+                words = ["Space chooses", "Enter is done"]
+            if free:
+                words.append(f"Tab: {free}")
+            words.append("Esc leaves it")
+        return [("dim", cut("  " + " · ".join(words), width))]
+
+
+def told(form: Form, filled: Filled | None) -> Line:
+    """What was answered, in one line for the scrollback."""
+    prompt = " ".join(form.prompt.split())
+    head = (Span("? ", "accent"), Span(prompt[:200]), Span("  "))
+    if filled is None:
+        return (*head, Span("left without an answer", "dim"))
+    labels = [option.label for option in form.options if option.key in filled.keys]
+    if filled.text:
+        labels.append("••••••" if form.secret else " ".join(filled.text.split())[:200])
+    return (*head, Span(", ".join(labels) or "nothing", "strong"))

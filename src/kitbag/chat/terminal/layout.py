@@ -1,0 +1,260 @@
+"""Where everything stands: the live region, the line, a question or a panel in its place, the menu, the status line.
+
+Used by terminal. Heights are shared out before each picture, so that it fits any screen and nothing is squeezed out.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import Completion
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.layout import (
+    BufferControl,
+    ConditionalContainer,
+    Dimension,
+    FormattedTextControl,
+    HSplit,
+    Layout,
+    SearchBufferControl,
+    VerticalAlign,
+    Window,
+)
+from prompt_toolkit.layout.processors import (
+    AfterInput,
+    ConditionalProcessor,
+    PasswordProcessor,
+    Processor,
+    TabsProcessor,
+    Transformation,
+    TransformationInput,
+)
+
+from kitbag.chat.drawing.cells import cut, width_of
+from kitbag.chat.face import Live, Status
+from kitbag.chat.terminal.asking import Asking
+from kitbag.chat.terminal.line import Line
+from kitbag.chat.terminal.live import Tail, live_lines
+from kitbag.chat.terminal.opening import Opening
+from kitbag.chat.terminal.rows import Rows
+from kitbag.chat.terminal.status_line import hint_line, status_line
+from kitbag.chat.terminal.text import STYLES, Drawn, around, drawable, joined
+from kitbag.text.hidden import find_hidden
+
+PROMPT: Final = "> "
+_MOST_COMPLETIONS: Final = 8
+_SHORT_RULE: Final = 40
+_WELCOME: Final = "ask anything · / for commands · @ for files"
+
+
+class Look(NamedTuple):
+    """What is drawn, apart from what the person does."""
+
+    live: Live
+    status: Status
+    hint: str
+    now: float
+
+
+class Cleaning(NamedTuple):
+    """The one way for a text to the screen."""
+
+    text: Callable[[str], str]
+    line: Callable[[str], str]
+    """Of one line."""
+    tail: Tail
+
+
+class _Visible(Processor):
+    """Characters that hide or turn text around are seen as what they are: something strange."""
+
+    def apply_transformation(self, transformation_input: TransformationInput) -> Transformation:
+        fragments = transformation_input.fragments
+        if all(piece[1].isascii() for piece in fragments):
+            return Transformation(fragments)
+        return Transformation([(piece[0], _with_marks(piece[1])) for piece in fragments])
+
+
+def _with_marks(text: str) -> str:
+    chars = list(text)
+    for at, _ in find_hidden(text):
+        if chars[at] not in "\n\t":
+            chars[at] = "\ufffd"
+    return "".join(chars)
+
+
+class Picture:
+    def __init__(
+        self,
+        line: Line,
+        asking: Asking,
+        opening: Opening,
+        look: Callable[[], Look],
+        cleaning: Cleaning,
+        rule_is_short: Callable[[], bool],
+    ) -> None:
+        self._line = line
+        self._asking = asking
+        self._opening = opening
+        self._look = look
+        self._clean = cleaning
+        self._rule_is_short = rule_is_short
+        self._lines: dict[str, list[Drawn]] = {}
+        self._line_height = 1
+        self._columns = 80
+        self.is_new = True
+        """Nothing was sent yet: the line says what can be done in it."""
+        self._make_windows()
+        self.layout = Layout(self._root(), focused_element=self.line_window)
+
+    # Windows
+
+    def _make_windows(self) -> None:
+        self.search = SearchBufferControl(buffer=Buffer(name="search", multiline=False))
+        welcome = AfterInput(lambda: cut(_WELCOME, self._columns - len(PROMPT) - 1), style="dim")
+        self._line_control = BufferControl(
+            self._line.buffer,
+            input_processors=[
+                TabsProcessor(tabstop=4, char1=" ", char2=" "),
+                _Visible(),
+                ConditionalProcessor(welcome, Condition(lambda: self.is_new and not self._line.buffer.text)),
+            ],
+            search_buffer_control=self.search,
+            preview_search=True,
+        )
+        self.line_window = Window(
+            self._line_control,
+            height=lambda: Dimension.exact(self._line_height),
+            wrap_lines=True,
+            get_line_prefix=_prefix,
+        )
+        is_secret = Condition(lambda: self._asking.state is not None and self._asking.state.form.secret)
+        self.words_window = Window(
+            BufferControl(
+                self._asking.words,
+                input_processors=[ConditionalProcessor(PasswordProcessor("•"), is_secret), _Visible()],
+            ),
+            height=1,
+            get_line_prefix=_prefix,
+        )
+        self.form_window = self._lines_window("form")
+        self.panel_window = self._lines_window("panel")
+
+    def _rows(self, name: str) -> Rows:
+        return Rows(lambda: self._lines.get(name, []))
+
+    def _lines_window(self, name: str) -> Window:
+        control = FormattedTextControl(lambda: joined(self._lines.get(name, [])), focusable=True, show_cursor=False)
+        return Window(control, height=lambda: Dimension.exact(len(self._lines.get(name, []))))
+
+    def _root(self) -> HSplit:
+        is_searching = Condition(lambda: self.layout.is_searching)
+        search_window = Window(self.search, height=1, get_line_prefix=_search_prefix)
+        parts = [
+            self._rows("live"),
+            self._rows("rule"),
+            ConditionalContainer(self.form_window, Condition(lambda: self._asking.state is not None)),
+            ConditionalContainer(self.words_window, Condition(self._shows_words)),
+            ConditionalContainer(self.panel_window, Condition(self._shows_panel)),
+            ConditionalContainer(self.line_window, Condition(self.shows_line)),
+            ConditionalContainer(search_window, is_searching),
+            self._rows("menu"),
+            self._rows("status"),
+        ]
+        return HSplit(parts, align=VerticalAlign.TOP)
+
+    def shows_line(self) -> bool:
+        return not self._asking.has_keys and (self._opening.state is None or self._asking.state is not None)
+
+    def _shows_words(self) -> bool:
+        return self._asking.state is not None and self._asking.has_keys and self._asking.state.writing
+
+    def _shows_panel(self) -> bool:
+        return self._opening.state is not None and self._asking.state is None
+
+    def focus(self) -> None:
+        """On what gets the keys now."""
+        if self._asking.state is not None and self._asking.has_keys:
+            target = self.words_window if self._asking.state.writing else self.form_window
+        elif self._shows_panel():
+            target = self.panel_window
+        elif self.layout.is_searching:
+            return
+        else:
+            target = self.line_window
+        if self.layout.is_searching:
+            self.layout.search_links.clear()
+            self.search.buffer.reset()
+        if self.layout.current_window is not target:
+            self.layout.focus(target)
+
+    # Heights
+
+    def compose(self, columns: int, rows: int) -> None:
+        """Before each picture."""
+        self._columns = columns
+        look = self._look()
+        has_status = rows >= 3
+        left = rows - has_status
+        if self.layout.is_searching:
+            left -= 1
+        self._line_height = self._wanted_line(columns, rows, left) if self.shows_line() else 0
+        left -= self._line_height + self._shows_words()
+        self._lines["menu"] = self._menu(columns, min(_MOST_COMPLETIONS, left, max(rows // 3, 1)))
+        left -= len(self._lines["menu"])
+        form, panel = self._asking.state, self._opening.state
+        self._lines["form"] = form.lines(columns, left, self._clean.text) if form and left > 0 else []
+        left -= len(self._lines["form"])
+        room = min(left, max(rows * 2 // 3, 6))  # what was said stays in sight
+        shows_panel = panel is not None and self._shows_panel() and room > 0
+        self._lines["panel"] = panel.lines(columns, room, self._clean.line) if panel and shows_panel else []
+        left -= len(self._lines["panel"])
+        has_rule = left >= 4 or (left >= 2 and rows >= 8)
+        left -= has_rule + (rows > 10)  # a row of what was said stays in sight
+        length = min(columns, _SHORT_RULE) if self._rule_is_short() else columns
+        self._lines["rule"] = [[("dim", "─" * length)]] if has_rule else []
+        can_stop = self.shows_line()
+        clean = self._clean
+        self._lines["live"] = live_lines(look.live, columns, left, look.now, clean.line, clean.tail, can_stop=can_stop)
+        self._lines["status"] = [self._status(look, columns)] if has_status else []
+
+    def _wanted_line(self, columns: int, rows: int, left: int) -> int:
+        wanted = self._line_control.preferred_height(columns, rows, True, _prefix) or 1
+        return max(min(wanted, max(rows // 3, 1), left), 1)
+
+    def _status(self, look: Look, columns: int) -> Drawn:
+        if look.hint:
+            return hint_line(look.hint, columns)
+        return status_line(look.status, columns - 1, self._clean.line)
+
+    def _menu(self, columns: int, height: int) -> list[Drawn]:
+        state = self._line.buffer.complete_state
+        if state is None or not state.completions or height <= 0 or not self.shows_line():
+            return []
+        marked = state.complete_index if state.complete_index is not None else -1
+        shown = around(len(state.completions), max(marked, 0), height)
+        names = [self._clean.line(state.completions[at].display_text) for at in shown]
+        width = min(max(width_of(name) for name in names), max(columns // 2, 10))
+        return [
+            self._completion(state.completions[at], name, width, columns, is_marked=at == marked)
+            for at, name in zip(shown, names, strict=True)
+        ]
+
+    def _completion(self, completion: Completion, name: str, width: int, columns: int, *, is_marked: bool) -> Drawn:
+        style = f"bold {STYLES['accent']}" if is_marked else ""
+        name = cut(name, min(width, columns - 3))
+        note = self._clean.line(completion.display_meta_text)
+        line: Drawn = [(style, f"{'›' if is_marked else ' '} {name}")]
+        room = columns - width - 5
+        if note and room > 5:
+            line.append(("dim", " " * (width - width_of(name) + 2) + cut(note, room)))
+        return line
+
+
+def _prefix(line: int, wrapped: int) -> StyleAndTextTuples:
+    return drawable([(STYLES["accent"], PROMPT)] if line == 0 and wrapped == 0 else [("", " " * len(PROMPT))])
+
+
+def _search_prefix(line: int, wrapped: int) -> StyleAndTextTuples:
+    return drawable([("dim", "  search history: ")])

@@ -1,0 +1,95 @@
+"""The line at the bottom: who answers, what it may do, how full the window is, what it cost, what waits.
+
+Used by the terminal face. What does not fit is made shorter, then left out, the least important first.
+"""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from kitbag.chat.blocks import Tone
+from kitbag.chat.drawing.cells import cut, width_of
+from kitbag.chat.face import Status
+from kitbag.chat.terminal.text import STYLES, Drawn
+
+_CELLS: Final = 6
+_BETWEEN: Final = " · "
+_MARGIN: Final = "  "
+_MODES: Final[dict[str, Tone]] = {"plan": "accent", "acceptEdits": "warning", "autonomous": "bad"}
+
+
+class _Part(NamedTuple):
+    importance: int
+    texts: tuple[str, ...]
+    """From the longest to the shortest; after the last it is left out."""
+    tone: Tone = "dim"
+
+
+def status_line(status: Status, width: int, clean: Callable[[str], str]) -> Drawn:
+    parts = [part for part in _parts(status, clean) if part.texts]
+    while parts and _width(parts) > width:
+        at = min(range(len(parts)), key=lambda index: parts[index].importance)
+        shorter = parts[at]._replace(texts=parts[at].texts[1:])
+        parts[at : at + 1] = [shorter] if shorter.texts else []
+    line: Drawn = []
+    for part in parts:
+        line.append(("dim", _BETWEEN if line else _MARGIN))
+        line.append((STYLES[part.tone], part.texts[0]))
+    return line
+
+
+def hint_line(text: str, width: int) -> Drawn:
+    return [(STYLES["warning"], cut(_MARGIN + text, width))]
+
+
+def _width(parts: list[_Part]) -> int:
+    texts = sum(width_of(part.texts[0]) for part in parts)
+    return len(_MARGIN) + texts + len(_BETWEEN) * (len(parts) - 1)
+
+
+def _parts(status: Status, clean: Callable[[str], str]) -> list[_Part]:
+    model, mode, persona = clean(status.model), clean(status.mode), clean(status.persona)
+    directory = clean(status.directory)
+    folder = directory.rstrip("/").rpartition("/")[2]
+    shorter_model = model.rpartition("/")[2]
+    return [
+        _Part(9, _count(status.questions, "question waits", "questions wait", "?"), "warning"),
+        _Part(8, (mode,) if mode else (), _MODES.get(status.mode, "dim")),
+        _Part(6, _distinct(model, shorter_model, cut(shorter_model, 16))),
+        _Part(3, _distinct(persona, cut(persona, 12)), "accent"),
+        _context(status),
+        _Part(4, _cost(status.cost)),
+        _Part(5, _count(status.tasks, "task", "tasks", "t"), "accent"),
+        _Part(1, _distinct(directory, folder)),
+    ]
+
+
+def _distinct(*texts: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(text for text in texts if text))
+
+
+def _count(number: int, one: str, many: str, sign: str) -> tuple[str, ...]:
+    return (f"{number} {one if number == 1 else many}", f"{number}{sign}") if number > 0 else ()
+
+
+def _context(status: Status) -> _Part:
+    if status.window <= 0:
+        return _Part(7, (f"{thousands(status.used)} tokens",) if status.used > 0 else ())
+    share = min(max(status.used / status.window, 0.0), 9.99)
+    full = min(round(share * _CELLS), _CELLS) if share else 0
+    percent = f"{share:.0%}"
+    tone: Tone = "bad" if share >= 0.9 else "warning" if share >= 0.7 else "dim"
+    return _Part(7, (f"{'▰' * full}{'▱' * (_CELLS - full)} {percent}", percent), tone)
+
+
+def _cost(dollars: float | None) -> tuple[str, ...]:
+    if dollars is None:
+        return ("cost not known", "$?")
+    if dollars <= 0:
+        return ()
+    return (f"${dollars:.2f}",) if dollars >= 0.005 else ("<$0.01",)
+
+
+def thousands(number: int) -> str:
+    if number < 1000:
+        return str(number)
+    return f"{number / 1000:.1f}k" if number < 100_000 else f"{number // 1000}k"

@@ -1,0 +1,1 @@
+"""What a person types: completions, history, pastes."""

@@ -1,0 +1,55 @@
+"""The line at the bottom: what stands in it, and what is left out when it is narrow."""
+
+import pytest
+
+from kitbag.chat.drawing.cells import width_of
+from kitbag.chat.face import Status
+from kitbag.chat.terminal.status_line import status_line
+
+FULL = Status("anthropic/claude-sonnet", "acceptEdits", "support", 46_000, 200_000, 0.123, 2, 1, "/home/me/project")
+
+
+def line(status: Status, width: int) -> str:
+    return "".join(text for _, text in status_line(status, width, str))
+
+
+def test_everything_stands_in_a_wide_one() -> None:
+    assert line(FULL, 120) == (
+        "  1 question waits · acceptEdits · anthropic/claude-sonnet · support · ▰▱▱▱▱▱ 23% · $0.12 · 2 tasks"
+        " · /home/me/project"
+    )
+
+
+@pytest.mark.parametrize("width", range(130))
+def test_it_never_needs_more_than_there_is(width: int) -> None:
+    for status in (FULL, FULL._replace(model="模型" * 20, persona="é" * 40)):
+        assert width_of(line(status, width)) <= width
+
+
+def test_what_matters_most_stays_longest() -> None:
+    assert line(FULL, 80) == "  1 question waits · acceptEdits · anthropic/claude-sonnet · ▰▱▱▱▱▱ 23% · 2t"
+    assert line(FULL, 40) == "  1 question waits · acceptEdits · 23%"
+    assert line(FULL, 20) == "  1 question waits"
+    assert line(FULL, 5) == "  1?"
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (Status(), ""),
+        (Status(cost=None), "  cost not known"),
+        (Status(cost=0.001), "  <$0.01"),
+        (Status(used=1500), "  1.5k tokens"),
+        (Status(used=0, window=100), "  ▱▱▱▱▱▱ 0%"),
+        (Status(used=250, window=100), "  ▰▰▰▰▰▰ 250%"),
+        (Status(used=-5, window=100), "  ▱▱▱▱▱▱ 0%"),
+        (Status(tasks=1), "  1 task"),
+    ],
+)
+def test_each_part_in_words(status: Status, words: str) -> None:
+    assert line(status, 80) == words
+
+
+def test_a_window_that_is_nearly_full_is_seen() -> None:
+    tones = [status_line(Status(used=used, window=100), 80, str)[1][0] for used in (50, 75, 95)]
+    assert tones == ["dim", "ansiyellow", "ansired"]
