@@ -11,7 +11,8 @@ from kitbag.agent.execute import Executor
 from kitbag.agent.loop import Limits, Loop
 from kitbag.agent.records import Header
 from kitbag.agent.run import Run
-from kitbag.agent.session import Session, resume
+from kitbag.agent.session import Session
+from kitbag.agent.stored_sessions import resume
 from kitbag.errors import KitbagError
 from kitbag.events import Event, RunEnded, RunStarted
 from kitbag.messages import Text, Usage

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from agent.test_transcript import assert_valid
 from kitbag.agent.records import Compaction, Header, SkillUse
-from kitbag.agent.session import Session, fork, resume
+from kitbag.agent.session import Session
 from kitbag.agent.sessions import list_sessions, newest_session
+from kitbag.agent.stored_sessions import fork, resume
 from kitbag.agent.transcript import UNKNOWN_OUTCOME
 from kitbag.errors import NotFoundError
 from kitbag.ledger import Entry, Ledger

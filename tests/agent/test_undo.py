@@ -10,7 +10,7 @@ from agent.changing import Shop
 from conftest import World
 from kitbag.agent.changes import SessionChanges
 from kitbag.agent.records import Header
-from kitbag.agent.session import fork, resume
+from kitbag.agent.stored_sessions import fork, resume
 from kitbag.agent.undo import make_plan, net_changes, read_turns, told_restored
 from kitbag.errors import NotFoundError
 from kitbag.messages import Text

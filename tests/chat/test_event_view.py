@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from kitbag.agent.records import Header
-from kitbag.agent.session import Session, fork, resume
+from kitbag.agent.session import Session
+from kitbag.agent.stored_sessions import fork, resume
 from kitbag.chat.blocks import Block, Lines, Remark, Reply, Said, Thought, ToolDone
 from kitbag.chat.event_view import EventView
 from kitbag.chat.face import Live

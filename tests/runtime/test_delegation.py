@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from conftest import World
-from kitbag.agent.session import resume
+from kitbag.agent.stored_sessions import resume
 from kitbag.errors import InvalidError, NotFoundError
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import find_places

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from conftest import World
-from kitbag.agent.session import resume
 from kitbag.agent.sessions import list_sessions
+from kitbag.agent.stored_sessions import resume
 from kitbag.errors import AmbiguousError, NotFoundError, UsageError
 from kitbag.events import SkillLoaded, Switched
 from kitbag.library.left_out import LeftOutError

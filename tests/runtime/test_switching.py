@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from conftest import World
-from kitbag.agent.session import resume
 from kitbag.agent.sessions import list_sessions
+from kitbag.agent.stored_sessions import resume
 from kitbag.errors import InvalidError, KitbagError, UsageError
 from kitbag.events import Compacted, Event, RunStarted, Switched, ToolFinished, ToolStarted
 from kitbag.permissions.approvals import Answer, Question

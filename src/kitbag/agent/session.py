@@ -13,7 +13,6 @@ from kitbag.agent.lines import Line
 from kitbag.agent.records import CHANGEABLE, Compaction, Header, SkillUse, Switch, Totals
 from kitbag.agent.shielded import to_its_end
 from kitbag.agent.transcript import well_formed, whole, whole_part
-from kitbag.errors import KitbagError, NotFoundError
 from kitbag.ledger import Ledger
 from kitbag.messages import (
     Message,
@@ -29,7 +28,6 @@ from kitbag.messages import (
 )
 from kitbag.store.faults import point
 from kitbag.store.journal import Entry, Journal, Record
-from kitbag.store.private_files import StoreError
 
 PREFIX = "session/"
 """Streams of sessions begin so."""
@@ -391,45 +389,6 @@ def _read_use(body: Mapping[str, Any]) -> SkillUse:
 def is_said(message: Message) -> bool:
     """A person's message, not a tool's result and not a note."""
     return message.role == "user" and not message.results and not message.text.startswith(NOTE)
-
-
-def resume(journal: Journal, session_id: str, until: int | None = None) -> Session:
-    """From the records, as far as they can be read. Raises NotFoundError, and StoreError where not one can be."""
-    session = Session(journal, session_id)
-    found = 0
-    try:
-        for record in _records(journal, session.stream, until):
-            session.apply(record)
-            found += 1
-    except (KitbagError, KeyError, TypeError, ValueError, IndexError, AttributeError, RecursionError) as error:
-        if not found and isinstance(error, StoreError):
-            raise
-        what = f"record {found + 1} of session {session_id} is damaged; what follows it is left out, and kept"
-        session.warnings.append(what)
-        found += 1
-    if not found:
-        raise NotFoundError(f"there is no session {session_id!r}", "`kitbag sessions list` shows them")
-    session.messages()
-    return session
-
-
-def _records(journal: Journal, stream: str, until: int | None = None) -> Iterator[Record]:
-    """Of a fork, first those of the session that it was forked from, which is older than all of its own."""
-    for record in journal.read(stream):
-        if until is not None and record.seq > until:
-            return
-        origin = record.body.get("forked_from") if record.kind == "session" else ""
-        if origin:
-            yield from _records(journal, PREFIX + origin, min(int(record.body["forked_at"]), record.seq - 1))
-        yield record
-
-
-async def fork(journal: Journal, session: Session, header: Header) -> Session:
-    """A session that goes on from here; the other one stays as it is."""
-    copy = Session(journal, new_id())
-    last = journal.last(session.stream)
-    await copy.start(header._replace(forked_from=session.id, forked_at=last.seq if last else 0))
-    return resume(journal, copy.id)
 
 
 def new_id() -> str:

@@ -9,7 +9,8 @@ from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 from kitbag.agent.records import Header
-from kitbag.agent.session import PREFIX, resume
+from kitbag.agent.session import PREFIX
+from kitbag.agent.stored_sessions import resume
 from kitbag.errors import AmbiguousError, KitbagError, NotFoundError
 from kitbag.library.registry import NOBODY
 from kitbag.store.journal import Journal, Record

@@ -19,9 +19,10 @@ from kitbag.agent.brain import Brain, Room
 from kitbag.agent.execute import Executor
 from kitbag.agent.loop import Loop
 from kitbag.agent.run import Run
-from kitbag.agent.session import Session, fork, new_id, resume
+from kitbag.agent.session import Session, new_id
 from kitbag.agent.sessions import newest_session
 from kitbag.agent.shielded import to_its_end
+from kitbag.agent.stored_sessions import fork, resume
 from kitbag.errors import UsageError
 from kitbag.events import Notice, RunEnded, RunStarted
 from kitbag.library.modes import Mode

@@ -19,8 +19,9 @@ from kitbag.agent.context_ledger import (
     request_bytes,
     turns_of,
 )
-from kitbag.agent.session import Session, resume
+from kitbag.agent.session import Session
 from kitbag.agent.sessions import newest_session
+from kitbag.agent.stored_sessions import resume
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places
 from kitbag.library.skill_files import read_skill_body

@@ -8,8 +8,9 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from kitbag.agent.session import new_id, resume
+from kitbag.agent.session import new_id
 from kitbag.agent.shielded import to_its_end
+from kitbag.agent.stored_sessions import resume
 from kitbag.errors import InvalidError, KitbagError
 from kitbag.library.agents import Agent as AgentFile
 from kitbag.permissions.approvals import Refusal

@@ -13,7 +13,8 @@ from typing import Any, Final, NamedTuple
 
 from kitbag.agent.context_ledger import split_said
 from kitbag.agent.records import Header, Totals
-from kitbag.agent.session import PREFIX, Session
+from kitbag.agent.session import Session
+from kitbag.agent.stored_sessions import records_of
 from kitbag.errors import KitbagError
 from kitbag.messages import Image, Part, Text, Thinking, ToolCall, ToolResult, message_from_json, part_from_json
 from kitbag.store.journal import Journal, Record
@@ -39,17 +40,6 @@ class About(NamedTuple):
 def about(session: Session, others: float = 0.0) -> About:
     """Taken where the session lives; the rest may be done in another thread."""
     return About(session.id, session.header, session.totals, others)
-
-
-def records_of(journal: Journal, session_id: str, until: int | None = None) -> Iterator[Record]:
-    """Of a fork, first those of the session that it was forked from."""
-    for record in journal.read(PREFIX + session_id):
-        if until is not None and record.seq > until:
-            return
-        origin = record.body.get("forked_from") if record.kind == "session" else ""
-        if origin:
-            yield from records_of(journal, str(origin), min(int(record.body["forked_at"]), record.seq - 1))
-        yield record
 
 
 def as_json(journal: Journal, told: About) -> str:

@@ -6,7 +6,7 @@ Used by `kitbag tasks resume` and the chat.
 import asyncio
 from typing import Final
 
-from kitbag.agent.session import resume
+from kitbag.agent.stored_sessions import resume
 from kitbag.errors import InvalidError
 from kitbag.runtime.agent_rights import MARK
 from kitbag.runtime.worker_process import Hosting, ensure_worker

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from kitbag.agent.ask_model import Emit, Patience
 from kitbag.agent.execute import Executor
 from kitbag.agent.loop import CUT_OFF
-from kitbag.agent.session import PREFIX, Session, resume
+from kitbag.agent.session import PREFIX, Session
+from kitbag.agent.stored_sessions import resume
 from kitbag.errors import InvalidError
 from kitbag.library.agents import Agent as AgentFile
 from kitbag.library.modes import Mode

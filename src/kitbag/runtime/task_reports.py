@@ -8,7 +8,8 @@ import os
 from collections.abc import Iterator
 
 from kitbag.agent.records import Totals
-from kitbag.agent.session import Session, resume
+from kitbag.agent.session import Session
+from kitbag.agent.stored_sessions import resume
 from kitbag.errors import KitbagError
 from kitbag.store.journal import Journal
 from kitbag.store.private_files import StoreError
