@@ -216,7 +216,9 @@ class Picture:
         self._lines["rule"] = [[("dim", "─" * length)]] if has_rule else []
         can_stop = self.shows_line()
         clean = self._clean
-        self._lines["live"] = live_lines(look.live, columns, left, look.now, clean.line, clean.tail, can_stop=can_stop)
+        # It waits for the person and for nothing else, as long as a question stands.
+        live = look.live._replace(activity="") if self._asking.has_keys else look.live
+        self._lines["live"] = live_lines(live, columns, left, look.now, clean.line, clean.tail, can_stop=can_stop)
         self._lines["status"] = [self._status(look, columns)] if has_status else []
 
     def _wanted_line(self, columns: int, rows: int, left: int) -> int:
