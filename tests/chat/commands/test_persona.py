@@ -11,7 +11,6 @@ from chat.talking_face import Talk, TalkingFace, talking
 from conftest import World
 from kitbag.chat.blocks import Fields, Table
 from kitbag.chat.chat import Chat
-from kitbag.chat.face import Filled
 from kitbag.errors import KitbagError, NotFoundError, UsageError
 from kitbag.library.left_out import LeftOutError
 from kitbag.runtime.agent import Agent
@@ -103,7 +102,7 @@ def test_a_name_is_enough_and_so_is_the_full_one(team: World, name: str) -> None
     assert persona(team, name, now="").persona == "data/ops"
 
 
-@pytest.mark.parametrize("name", ["none", "None --yes"])
+@pytest.mark.parametrize("name", ["none", "None"])
 def test_none_takes_it_off(team: World, name: str) -> None:
     after = persona(team, name)
     assert (after.persona, after.team) == ("", "")
@@ -117,38 +116,30 @@ def test_who_one_is_already_changes_nothing(team: World, name: str, now: str) ->
     assert not any(isinstance(block, Fields) for block in after.face.blocks)
 
 
-class TestALoadedSkillThatWouldBeDropped:
-    def test_is_asked_for_and_announced(self, team: World) -> None:
-        after = persona(team, "ops", "y", before=load_a_skill, steps=(LOADS, "Fine."))
-        [form] = after.face.forms
-        assert "data/review will be unloaded" in form.prompt
-        assert form.default == ""  # nothing is lost by Enter alone
-        assert after.preview["unloads"] == "data/review"
-        assert after.persona == "data/ops"
-        assert "data/review" in after.text.partition("from now on.")[2]
-        assert after.loaded == []
-
-    @pytest.mark.parametrize("answer", ["n", Filled(), None])
-    def test_stays_when_the_answer_is_not_yes(self, team: World, answer: Answer) -> None:
-        after = persona(team, "ops", answer, before=load_a_skill, steps=(LOADS, "Fine."))
-        assert after.persona == "data/dev"
-        assert "nothing has changed" in after.text
-        assert after.loaded == ["data/review"]
-
-    def test_is_not_asked_for_with_yes(self, team: World) -> None:
-        after = persona(team, "ops --yes", before=load_a_skill, steps=(LOADS, "Fine."))
-        assert after.face.forms == []
-        assert after.persona == "data/ops"
+def test_a_loaded_skill_that_it_may_not_see_is_dropped_and_announced(team: World) -> None:
+    after = persona(team, "ops", before=load_a_skill, steps=(LOADS, "Fine."))
+    assert after.preview["unloads"] == "data/review"
+    assert after.persona == "data/ops"
+    assert "data/review" in after.text.partition("from now on.")[2]
+    assert after.loaded == []
+    assert after.face.forms == []
 
 
-def test_another_model_is_asked_for(team: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_preview_changes_nothing(team: World) -> None:
+    after = persona(team, "ops --preview", before=load_a_skill, steps=(LOADS, "Fine."))
+    assert after.preview["unloads"] == "data/review"
+    assert after.persona == "data/dev"
+    assert after.loaded == ["data/review"]
+
+
+def test_another_model_is_told_before_it_answers(team: World, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("low", "boss"):
         model = {"low": "anthropic/claude-haiku-4-5", "boss": "anthropic/claude-opus-4-5"}[name]
         team.write(f"{TEAM}/_persona_{name}.yaml", f"name: {name}\ndefault_model: {model}\n")
     monkeypatch.setenv("ANTHROPIC_API_KEY", "test-key")
 
     async def go() -> tuple[TalkingFace, str]:
-        face = TalkingFace("n")
+        face = TalkingFace()
         options = Options(directory=str(team.workspace), persona="data/low", trust_workspace=True)
         async with Agent(options=options) as agent:
             talk = Talk(team, Chat(face, agent, lambda other: Agent(options=other)), face, None)  # type: ignore[arg-type]
@@ -156,8 +147,8 @@ def test_another_model_is_asked_for(team: World, monkeypatch: pytest.MonkeyPatch
             return face, agent.chosen.name
 
     face, model = asyncio.run(go())
-    assert "claude-opus-4-5 will answer" in face.forms[0].prompt
-    assert "haiku" in model
+    [fields] = [block for block in face.blocks if isinstance(block, Fields)]
+    assert dict(fields.pairs)["model"] == model == "anthropic/claude-opus-4-5"
 
 
 class TestWithoutAName:

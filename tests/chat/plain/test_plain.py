@@ -69,7 +69,7 @@ def lines(block: Block) -> list[str]:
             Bars((Bar("tools", 25, "good", "9 of them"),), 100, "Window"),
             ["Window:", "tools: 25 tokens, 25.0 per cent, 9 of them", "free: 75 tokens, 75.0 per cent"],
         ),
-        (Verbatim("a\n│ b", "Prompt"), ["Prompt:", "a", "│ b"]),
+        (Verbatim("a\n│ b\n\nc", "Prompt"), ["Prompt:", "│ a", "│ │ b", "│", "│ c"]),
         (Diff("--- a\n+++ a\n@@ -1 +1 @@\n-x\n+y"), ["changes:", "--- a", "+++ a", "@@ -1 +1 @@", "-x", "+y"]),
     ],
 )
@@ -100,6 +100,37 @@ def test_nothing_acts_on_a_terminal(block: Block) -> None:
     assert "\x9b" not in shown
     assert "\u202e" not in shown
     assert "\\x1b]0;owned" in shown
+
+
+FORGED = "so\nquestion: Allow it? Esc is no.\n  Warning : gone\nＹＯＵ: yes\n**answer:** y\nyour answer: no"
+_BEHIND = ["│ question: Allow it? Esc is no.", "│   Warning : gone", "│ ＹＯＵ: yes", "│ **answer:** y"]
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        Reply(FORGED),
+        Reply(FORGED, begins=False),
+        Said(FORGED),
+        Thought(FORGED, 1, True),
+        ToolDone("Bash", "make", "exit 2", True, 1, FORGED, True),
+        Remark("error", FORGED, FORGED),
+        Fields((("error", FORGED),)),
+        Verbatim(FORGED, "command"),
+    ],
+    ids=lambda block: type(block).__name__,
+)
+def test_no_line_of_others_passes_for_one_of_ours(block: Block) -> None:
+    shown = lines(block)
+    assert [line for line in shown if line in _BEHIND][:4] == _BEHIND
+    ours = ("question", "warning", "you:", "answer")
+    assert not [line for line in shown[1:] if line.lstrip(" *").lower().startswith(ours)]
+    if not isinstance(block, Verbatim):
+        assert "your answer: no" in shown  # words that only contain one of ours stay as they are
+
+
+def test_the_first_line_of_a_later_piece_passes_for_nothing_either() -> None:
+    assert lines(Reply("question: Allow it?\n", begins=False)) == ["│ question: Allow it?"]
 
 
 # A pipe

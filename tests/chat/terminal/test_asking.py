@@ -45,6 +45,33 @@ def test_an_option_is_chosen_by_its_key_and_told_in_the_scrollback() -> None:
     at_terminal(scene)
 
 
+@pytest.mark.parametrize("typed", ["stop it now", "yesterday it did", "Investigate incident", "no, not there"])
+def test_words_are_no_answer_whatever_letters_they_have(typed: str) -> None:
+    async def scene(shown: Seen) -> None:
+        asking = await asked(shown, Form("May it?", YES_NO))
+        for char in typed:
+            shown.type(char)
+        await shown.until_seen("that looked like words")
+        assert not asking.done()
+        shown.pass_time()
+        shown.type("n")
+        assert await asking == Filled(("n",))
+
+    at_terminal(scene)
+
+
+def test_a_key_with_enter_behind_it_answers_at_once_and_words_go_where_they_are_free() -> None:
+    async def scene(shown: Seen) -> None:
+        asking = await asked(shown, Form("May it?", YES_NO))
+        shown.type("s", ENTER)
+        assert await asking == Filled(("s",))
+        asking = await asked(shown, Form("Which one?", (Option("1", "red"), Option("2", "blue")), free="your own"))
+        shown.type("2", " ", "o", "f", " ", "3", ENTER)
+        assert await asking == Filled((), "2 of 3")
+
+    at_terminal(scene)
+
+
 def test_enter_alone_chooses_nothing_until_the_mark_was_moved() -> None:
     async def scene(shown: Seen) -> None:
         asking = await asked(shown, Form("May it?", YES_NO))
@@ -88,6 +115,23 @@ def test_who_types_a_message_answers_nothing_and_loses_nothing() -> None:
         await shown.until_seen("> please do not say yes")
         shown.type(ENTER)
         assert await shown.next() == Submitted("please do not say yes")
+
+    at_terminal(scene)
+
+
+def test_who_goes_on_with_a_message_after_a_pause_answers_nothing() -> None:
+    async def scene(shown: Seen) -> None:
+        shown.type("wh")
+        await shown.until_seen("> wh")
+        shown.pass_time()  # and has not thought of the next word yet when it is asked
+        asking = asyncio.ensure_future(shown.terminal.ask(Form("Allow it?", YES_NO)))
+        await shown.until_seen("? Allow it?")
+        shown.type("y")
+        await shown.until_seen("> why")
+        assert not asking.done()
+        await shown.until_gone("stop typing")
+        shown.type("n")
+        assert await asking == Filled(("n",))
 
     at_terminal(scene)
 

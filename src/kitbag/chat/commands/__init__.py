@@ -33,7 +33,7 @@ COMMANDS = {
         Command("help", "[NAME]", "What can be typed here.", "help"),
         Command(
             "persona",
-            "[[TEAM/]NAME|none] [--yes]",
+            "[[TEAM/]NAME|none] [--preview]",
             "Who you are here: other skills, agents and words.",
             "persona",
             False,

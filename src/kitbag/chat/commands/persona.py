@@ -1,5 +1,5 @@
-"""`/persona`: who you are here. Shows what another persona would change in skills, agents, tokens and model, asks where
-something would be lost, and changes all of it together.
+"""`/persona`: who you are here. Shows what another persona changes in skills, agents, tokens and model, and changes all
+of it together; --preview only shows it.
 
 Used by the chat. The change itself is the runtime's; whatever is shown of it before is what it says itself.
 """
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from kitbag.library.registry import Registry
     from kitbag.runtime.persona_change import PersonaChange
 
-_USAGE: Final = "/persona [TEAM/]NAME or /persona none, and --yes to change without a question"
+_USAGE: Final = "/persona [TEAM/]NAME or /persona none; --preview shows what would change, and changes nothing"
 _MOST_NAMED: Final = 12
 
 
 class _Wanted(NamedTuple):
     name: str = ""
-    yes: bool = False
+    only_preview: bool = False
 
 
 async def persona_command(chat: "Chat", arguments: str) -> None:
     wanted = _read(arguments)
     name = wanted.name or await _choose(chat, chat.agent.ground.library)
     if name:
-        await _change(chat, name, wanted.yes)
+        await _change(chat, name, wanted.only_preview)
 
 
 def _read(arguments: str) -> _Wanted:
@@ -38,7 +38,7 @@ def _read(arguments: str) -> _Wanted:
     names = arguments.split()
     flags = {name for name in names if name.startswith("-")}
     names = [name for name in names if name not in flags]
-    unknown = sorted(flags - {"--yes", "-y"})
+    unknown = sorted(flags - {"--preview"})
     if unknown or len(names) > 1:
         what = f"/persona has no {unknown[0]}" if unknown else "/persona takes one name"
         raise UsageError(what, _USAGE)
@@ -66,21 +66,16 @@ async def _choose(chat: "Chat", library: "Registry") -> str:
     return keys[filled.keys[0]] if filled is not None and filled.keys else ""
 
 
-async def _change(chat: "Chat", name: str, yes: bool) -> None:
+async def _change(chat: "Chat", name: str, only_preview: bool) -> None:
     """Raises KitbagError where there is no such persona, or it can't be had."""
     preview = await _preview(chat, name)
     if preview.before == preview.after:
         chat.show(words(f"you are {_who(preview.after)} already"))
         return
-    shown, loss = preview_blocks(preview), _loss(preview)
-    if loss and not yes:
-        options = (Option("y", "Yes, change"), Option("n", "No, stay as it is"))
-        filled = await chat.face.ask(Form(f"{loss} Change?", options, shown))
-        if filled is None or filled.keys != ("y",):
-            chat.show(words("nothing has changed"))
-            return
-    else:
-        chat.show(*shown)
+    chat.show(*preview_blocks(preview))
+    if only_preview:
+        return
+    # Not asked for: /persona with the name of before is the way back, and a skill can be loaded again.
     done = await chat.agent.use_persona(name)
     chat.show(words(f"You are {_who(done.after)} from now on.", "good"), *_told_dropped(done))
     chat.refresh()
@@ -121,16 +116,6 @@ def _both(gained: Sequence[str], lost: Sequence[str]) -> str:
 
 def _tokens(before: int, after: int) -> str:
     return f"{before:,} → {after:,} tokens ({after - before:+,})"
-
-
-def _loss(change: "PersonaChange") -> str:
-    """What can't be had back by changing once more; empty: nothing."""
-    said: list[str] = []
-    if change.dropped:
-        said.append(f"{', '.join(change.dropped)} will be unloaded.")
-    if change.model:
-        said.append(f"{change.model} will answer.")
-    return " ".join(said)
 
 
 def _told_dropped(change: "PersonaChange") -> list[Block]:

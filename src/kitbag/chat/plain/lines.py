@@ -1,9 +1,11 @@
 """Blocks as plain lines: each begins with a word that says what it is, and nothing is drawn.
 
 Used by the plain face, for pipes, dumb terminals and people who have the screen read to them. Every text is cleaned
-here; a reply stays as it was written.
+here; a reply stays as it was written, but for lines that would pass for ours: those stand behind a bar.
 """
 
+import re
+import unicodedata
 from collections.abc import Callable
 from typing import Final, assert_never
 
@@ -30,6 +32,11 @@ _ERROR: Final = 5
 _OPEN: Final = 400
 _LISTS: Final = frozenset(("TodoWrite",))
 _MARKS: Final = {"[x]": "done:", "[>]": "now:", "[ ]": "to do:"}
+_BAR: Final = "│ "
+_OURS: Final = re.compile(
+    r"\W*(?:you|kitbag|thinking|tool|error|warning|note|fix|question|answer|working|changes|why|look out)\s*:", re.I
+)
+"""How lines begin that the chat itself says."""
 
 
 class PlainLines:
@@ -62,15 +69,23 @@ class PlainLines:
                 return self._table(block)
             case Fields():
                 pairs = [(label, value) for label, value in block.pairs if value.strip()]
-                return [*self._title(block.title), *(f"{self.line(one)}: {self.clean(two)}" for one, two in pairs)]
+                told = (f"{self.line(one)}: {self._theirs(self.clean(two))}" for one, two in pairs)
+                return [*self._title(block.title), *told]
             case Bars():
                 return self._bars(block)
             case Verbatim():
-                return [*self._title(block.title), *self.clean(block.text).rstrip("\n").split("\n")]
+                # As at a terminal: no line of it passes for one of ours, also none that we have no word for.
+                text = self.clean(block.text).rstrip("\n")
+                return [*self._title(block.title), *(f"{_BAR}{line}".rstrip() for line in text.split("\n"))]
             case Diff():
                 return ["changes:", *self.clean(block.text).rstrip("\n").split("\n")] if block.text.strip() else []
             case _:
                 assert_never(block)
+
+    def _theirs(self, text: str) -> str:
+        """What others say, with a bar before each line but the first that looks like one of ours."""
+        first, *rest = text.split("\n")
+        return "\n".join((first, *map(_barred, rest)))
 
     def _title(self, title: str) -> list[str]:
         return [f"{self.line(title)}:"] if title else []
@@ -78,7 +93,7 @@ class PlainLines:
     def _said(self, block: Said) -> list[str]:
         first, *others = self.clean(block.text.strip("\n")).split("\n")
         images = [f"with {count(block.images, 'image')}"] if block.images else []
-        return [f"you: {first}", *others, *images]
+        return [f"you: {first}", *map(_barred, others), *images]
 
     def _reply(self, block: Reply) -> list[str]:
         """As it was written, with the blank lines between its blocks."""
@@ -88,11 +103,13 @@ class PlainLines:
             return []
         before = [""] if whole.startswith("\n") and not block.begins else []
         after = [""] if whole.endswith("\n\n") else []
-        return [*before, f"kitbag: {text}" if block.begins else text, *after]
+        shown = self._theirs(f"kitbag: {text}") if block.begins else self._theirs(f"\n{text}")[1:]
+        return [*before, shown, *after]
 
     def _thought(self, block: Thought) -> list[str]:
         took = f"for {duration(block.seconds)}" if block.seconds >= 0.5 else "a moment"
-        return [f"thinking: {self.clean(block.text).strip()}" if block.is_open else f"thinking: {took}"]
+        said = self._theirs(self.clean(block.text).strip())
+        return [f"thinking: {said}" if block.is_open else f"thinking: {took}"]
 
     def _tool(self, block: ToolDone) -> list[str]:
         asked = " ".join(part for part in (block.name, block.title) if part)
@@ -105,6 +122,7 @@ class PlainLines:
         lines = details.split("\n")
         if block.name in _LISTS:
             lines = [_said_mark(line) for line in lines]
+        lines = [_barred(line) for line in lines]
         if block.is_open:
             return rows + _some(lines, _OPEN)
         if is_diff(details) or block.name in _LISTS:
@@ -116,8 +134,8 @@ class PlainLines:
 
     def _remark(self, block: Remark) -> list[str]:
         word = "note" if block.severity == "info" else block.severity
-        fix = [f"fix: {self.clean(block.fix)}"] if block.fix else []
-        return [f"{word}: {self.clean(block.text)}", *fix]
+        fix = [f"fix: {self._theirs(self.clean(block.fix))}"] if block.fix else []
+        return [f"{word}: {self._theirs(self.clean(block.text))}", *fix]
 
     def _table(self, block: Table) -> list[str]:
         rows = [
@@ -140,6 +158,10 @@ class PlainLines:
             for label, tokens, note in shown
         ]
         return [*self._title(block.title), *rows, *([self.line(block.foot)] if block.foot else [])]
+
+
+def _barred(line: str) -> str:
+    return f"{_BAR}{line}" if _OURS.match(unicodedata.normalize("NFKC", line[:80])) else line
 
 
 def _said_mark(line: str) -> str:

@@ -3,6 +3,7 @@
 Used by the terminal face, which reads the keys. No terminal here: a key changes the state, and the state is drawn.
 """
 
+import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -15,6 +16,8 @@ QUIET_SECONDS: Final = 0.3
 """Keys count as an answer when nobody has typed for so long."""
 JUST_TYPED_SECONDS: Final = 1.0
 """Who has typed within this time may still be typing."""
+WORDS_SECONDS: Final = 0.6
+"""So long after the last key of what looked like words, a key counts again."""
 _NOTHING_CHOSEN: Final = "nothing is chosen yet: move the mark with Up and Down, or type a key"
 _WRAPPED_LINES: Final = 4
 
@@ -48,8 +51,11 @@ class Quiet:
 
 
 class FormState:
-    def __init__(self, form: Form) -> None:
+    def __init__(self, form: Form, clock: Callable[[], float] = time.monotonic) -> None:
         self.form = form
+        self._clock = clock
+        self._words_at = float("-inf")
+        """When a key came that was no answer: it was one of a word."""
         self.mark = next((at for at, option in enumerate(form.options) if option.key == form.default), -1)
         """-1: on none."""
         self.chosen: set[str] = set()
@@ -64,6 +70,18 @@ class FormState:
         self._none_is_meant = False
 
     # Keys
+
+    def ask_for_quiet(self) -> None:
+        """Words are typed where only a key is an answer: none counts until they are over."""
+        self._words_at = self._clock()
+        self.mark, self._typed = -1, ""
+        self.hint = "that looked like words: press one of the keys alone"
+
+    def wants_quiet(self) -> bool:
+        if self._clock() - self._words_at >= WORDS_SECONDS:
+            return False
+        self._words_at = self._clock()
+        return True
 
     def move(self, by: int) -> None:
         self.hint = self._typed = ""
@@ -92,6 +110,8 @@ class FormState:
             self._typed = typed
         elif self.form.free:
             self.writing = True
+        else:
+            self.ask_for_quiet()
         return None
 
     def _option(self, typed: str) -> int | None:

@@ -109,7 +109,7 @@ class Terminal:
             has_queued=lambda: bool(self._live.queued),
             clock=clock,
         )
-        self._asking = Asking(self.show, self._changed, clock)
+        self._asking = Asking(self.show, self._changed, clock, lambda: bool(self._line.buffer.text.strip()))
         self._opening = Opening(self.show, self._changed)
         self._make_application(input, output, environment)
 
