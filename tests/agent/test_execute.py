@@ -124,6 +124,17 @@ def test_what_a_person_refuses_is_not_run(talk) -> None:
     assert "intent" not in [record.kind for record in one.journal.read("session/talk")]
 
 
+def test_how_long_a_person_thought_is_not_the_time_of_the_call(talk) -> None:
+    class Slow(Person):
+        async def ask(self, question: Question) -> Answer:
+            await asyncio.sleep(0.5)
+            return await super().ask(question)
+
+    one: Talk = talk(script(asks("c1"), "Done."), tool("Custom", tells_rules), approver=Slow(Answer("allow")))
+    one.run("Hi")
+    assert one.of(ToolFinished)[0].seconds < 0.5
+
+
 def test_what_went_wrong_beside_an_answer_is_told_to_the_person(talk) -> None:
     person = Person(Answer("allow", "session", "Bash(((("))
     one: Talk = talk(script(asks("c1"), "Done."), tool("Custom", tells_rules), approver=person)

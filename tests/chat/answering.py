@@ -11,6 +11,7 @@ Answer = str | Filled | None | Callable[[Form], Filled | None]
 
 class AnsweringFace:
     is_plain = True
+    can_ask = True
 
     def __init__(self, *answers: Answer) -> None:
         """A text chooses the option with that key, or is written where the form has none; None leaves the form."""

@@ -121,7 +121,7 @@ class PseudoTerminal:
         """All of them, anywhere on the screen or above it."""
         self.until(lambda: all(text.rstrip() in seen for seen in [self.all()] for text in texts), seconds)
 
-    def choose(self, key: str, prompt: str = "Esc leaves it") -> None:
+    def choose(self, key: str, prompt: str = "or a key · Esc ") -> None:
         """Answers the question that stands there. Keys count only when nobody has typed for a moment, so it is pressed
         again until it does."""
         self.until(lambda: prompt in self.text())

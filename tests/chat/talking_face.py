@@ -29,6 +29,7 @@ class TalkingFace(AnsweringFace):
     def __init__(self, *answers: Answer, pressed: Sequence[tuple[str, str]] = (), plain: bool = False) -> None:
         super().__init__(*answers)
         self.is_plain = plain
+        self.can_ask = True
         self.pressed = list(pressed)
         self.panels: list[tuple[Row, ...]] = []
         """The rows at the beginning, and after each key."""

@@ -285,7 +285,8 @@ def test_an_unknown_command_is_told(world: World, line: str) -> None:
         point(world, server)
         with chat(world) as driven:
             driven.say(line)
-            driven.until_seen("no skill is called")
+            driven.until_seen("no command or skill is called", f"> {line}")  # in the line again, to be mended
+    assert not server.requests
 
 
 def test_lines_from_a_pipe_are_answered_one_after_the_other(world: World) -> None:

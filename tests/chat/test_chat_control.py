@@ -1,52 +1,26 @@
 """What the chat does with what comes: in every state, in every order. A face is played by a queue of deeds."""
 
 import asyncio
-import functools
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from chat.talking_face import HANG, Talk, TalkingFace, talking
+from chat.held import begun, model, workshop_at_home
+from chat.queue_face import QueueFace, in_a_loop
+from chat.talking_face import HANG, Talk, talking
 from conftest import World
-from kitbag.chat.blocks import Block, Said
-from kitbag.chat.face import Deed, Key, Left, Live, Status, Submitted
-from kitbag.errors import KitbagError
-from kitbag.testing import Step
+from kitbag.chat.blocks import Block
+from kitbag.chat.face import Deed, Key, Left, Live, Submitted
+from kitbag.store.private_files import StoreError
+from kitbag.tasks.board import Board
+from kitbag.testing import Rule, Script, Step
+from tasks.workshop import Workshop
 
-
-class QueueFace(TalkingFace):
-    """Does what is put into `deeds`, at once."""
-
-    def __init__(self, *answers: Any, plain: bool = True) -> None:
-        super().__init__(*answers, plain=plain)
-        self.deeds: asyncio.Queue[Deed] = asyncio.Queue()
-        self.inserted: list[str] = []
-        self.live = Live()
-
-    def do(self, *deeds: Deed | str) -> None:
-        for deed in deeds:
-            self.deeds.put_nowait(Submitted(deed) if isinstance(deed, str) else deed)
-
-    async def next(self) -> Deed:
-        return await self.deeds.get()
-
-    def insert(self, text: str) -> None:
-        self.inserted.append(text)
-
-    def draw(self, live: Live, status: Status) -> None:
-        self.live = live
-
-    def said(self) -> list[str]:
-        return [block.text for block in self.blocks if isinstance(block, Said)]
-
-    async def until(self, condition: Callable[[], object]) -> None:
-        deadline = asyncio.get_running_loop().time() + HANG
-        while not condition():
-            assert asyncio.get_running_loop().time() < deadline, f"it never came true:\n{self.seen()}"
-            await asyncio.sleep(0.005)
+__all__ = ["workshop_at_home"]
+pytestmark = pytest.mark.usefixtures("at_home")
 
 
 class Conversing:
@@ -54,8 +28,8 @@ class Conversing:
         self.talk, self.face, self.chat = talk, face, talk.chat
         self.ending = asyncio.ensure_future(self.chat.converse())
 
-    async def left(self, deed: Left = Left()) -> int:
-        self.face.do(deed)
+    async def left(self, deed: Left | None = None) -> int:
+        self.face.do(deed or Left())
         return await asyncio.wait_for(self.ending, HANG)
 
     async def until_idle(self) -> None:
@@ -63,7 +37,9 @@ class Conversing:
 
 
 @asynccontextmanager
-async def conversing(world: World, *steps: Any, face: QueueFace | None = None, **more: Any) -> AsyncIterator[Conversing]:
+async def conversing(
+    world: World, *steps: Any, face: QueueFace | None = None, **more: Any
+) -> AsyncIterator[Conversing]:
     played = face or QueueFace()
     async with talking(world, *steps, face=played, **more) as talk:
         here = Conversing(talk, played)
@@ -72,14 +48,6 @@ async def conversing(world: World, *steps: Any, face: QueueFace | None = None, *
         finally:
             if not here.ending.done():
                 await here.left()
-
-
-def in_a_loop(test: Callable[..., Any]) -> Callable[..., None]:
-    @functools.wraps(test)
-    def run(*arguments: Any, **named: Any) -> None:
-        asyncio.run(test(*arguments, **named))
-
-    return run
 
 
 SLOW = Step(text="never", delay=600)
@@ -112,11 +80,12 @@ async def test_to_leave_in_the_moment_something_was_sent_leaves_nothing_half_beg
 
 @in_a_loop
 async def test_esc_twice_and_once_more_cancels_once(world: World) -> None:
-    async with conversing(world, SLOW, "An answer.") as here:
+    async with conversing(world, SLOW) as here:
         here.face.do("hello")
         await here.face.until(lambda: here.talk.model.requests)
         here.face.do(Key("cancel"), Key("cancel"), Key("cancel"))
         await here.until_idle()
+        here.talk.model.script = Script([Rule([Step(text="An answer.")])])
         here.face.do("again")
         await here.face.until(lambda: "An answer." in here.face.seen())
         assert here.face.seen().count("cancelled") == 1
@@ -175,46 +144,35 @@ async def test_a_signal_ends_what_is_still_done_after_the_end_of_the_input(world
 # News
 
 
-class _FullJournal:
-    """A delegation whose news can't be written down."""
-
-    def __init__(self, inner: Any) -> None:
-        self.inner = inner
-        self.asked = 0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
-
-    def has_news(self) -> bool:
-        return True
-
-    async def news(self) -> str:
-        self.asked += 1
-        raise KitbagError("the disk is full", "make room")
-
-
 @in_a_loop
-async def test_news_that_can_not_be_told_are_not_tried_again_and_again(world: World) -> None:
-    async with conversing(world, "An answer.") as here:
-        agent = here.talk.agent
-        full = _FullJournal(agent.delegation)
-        agent.delegation = full  # type: ignore[assignment]
-        here.chat.background._has_untold = True
-        here.chat._events.put_nowait(_news())
-        await here.face.until(lambda: "the disk is full" in here.face.seen())
-        await asyncio.sleep(0.1)
-        assert full.asked == 1
-        here.face.do("hello")  # asks for them once more
-        await here.face.until(lambda: full.asked == 2)
+async def test_news_that_can_not_be_told_are_not_tried_again_and_again(
+    workshop_at_home: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+
+    async def full(self: Board, task_id: str, run: int) -> bool:
+        tried.append(task_id)
+        raise StoreError("the disk is full", "make room")
+
+    workshop, face = workshop_at_home, QueueFace()
+    monkeypatch.setattr(Board, "mark_notified", full)
+    async with talking(workshop.world, face=face, model=model(workshop)) as talk:
+        here = Conversing(talk, face)
+        assert talk.agent.delegation._inner  # type: ignore[union-attr] - it has begun something
+        task = await begun(workshop, talk.agent.session.id, "Find it.", description="a search")
+        await asyncio.to_thread(workshop.work)
+        await face.until(lambda: "has ended" in face.seen() and tried)
         await here.until_idle()
-        await asyncio.sleep(0.05)
-        assert full.asked <= 3
-
-
-def _news() -> Any:
-    from kitbag.chat.chat import _Happened
-
-    return _Happened("news")
+        for _ in range(50):  # as often as it likes
+            await asyncio.sleep(0.001)
+        assert tried == [task.id]
+        face.do("hello")  # then they are asked for once more
+        await face.until(lambda: len(tried) == 2)
+        await here.until_idle()
+        for _ in range(50):
+            await asyncio.sleep(0.001)
+        assert len(tried) == 2
+        assert await here.left() == 0
 
 
 @in_a_loop

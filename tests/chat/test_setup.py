@@ -361,3 +361,16 @@ def test_it_is_said_how_to_connect_one() -> None:
     assert "no model is connected" in remark.text
     assert "kitbag setup" in remark.fix
     assert "ANTHROPIC_API_KEY" in remark.fix
+
+
+@pytest.mark.parametrize("by", ["5", "2", "7"], ids=["typed", "the environment", "the settings"])
+def test_before_a_key_is_given_it_is_said_that_it_can_be_read_on_the_way(
+    house: House, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://me:pass@10.255.255.1:9/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-elsewhere")
+    house.world.write("~/.kitbag/settings.toml", '[providers.lab]\nbase_url = "http://10.255.255.1:9/v1"\n')
+    typed = ("1", "http://10.255.255.1:9", "mine") if by == "5" else ()
+    face = house.setup(by, *typed, None)
+    assert "http://10.255.255.1:9/v1 is not encrypted: the key can be read on the way" in face.everything()
+    assert "pass@" not in face.everything()

@@ -9,6 +9,7 @@ from chat.answering import Answer, AnsweringFace, option, text_of
 from conftest import World
 from kitbag.chat.blocks import Diff, Verbatim
 from kitbag.chat.trusting import ask_for_trust, trust_blocks, trust_form
+from kitbag.errors import UsageError
 from kitbag.permissions.trust import Trust, workspace_trust
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.options import Options
@@ -24,7 +25,7 @@ def bring(world: World) -> None:
 
 def ask(world: World, *answers: Answer) -> tuple[str, AnsweringFace]:
     face = AnsweringFace(*answers)
-    return asyncio.run(ask_for_trust(face, world.places())), face
+    return asyncio.run(ask_for_trust(face, world.places())).trusted, face
 
 
 def state(world: World) -> str:
@@ -61,6 +62,81 @@ def test_every_other_answer_keeps_nothing(world: World, answer: str | None, trus
     assert not (world.home / ".kitbag/trust.json").exists()
 
 
+@pytest.mark.parametrize("when", ["before it is loaded", "before it is read anew"])
+def test_this_once_is_said_of_what_was_seen(world: World, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    bring(world)
+    (world.workspace / ".mcp.json").unlink()
+    monkeypatch.setenv("HOME", str(world.home))
+    monkeypatch.delenv("KITBAG_HOME", raising=False)
+    asked = asyncio.run(ask_for_trust(AnsweringFace("o"), world.places()))
+    server = json.dumps({"mcpServers": {"evil": {"command": "touch", "args": [str(world.canary)]}}})
+
+    async def go() -> list[str]:
+        if when == "before it is loaded":
+            world.write(".mcp.json", server)
+        options = Options(directory=str(world.workspace), trust_workspace=asked.seen)
+        async with Agent(options=options, provider=Scripted(Script([]))) as agent:
+            told = [notice.text for notice in agent.notices]
+            if when != "before it is loaded":
+                assert agent.ground.trust.state == "trusted"
+                world.write(".kitbag/skills/x/notes.md", "Prose may change.\n")
+                assert (await agent.reload(), agent.ground.trust.state)[1] == "trusted"
+                world.write(".mcp.json", server)
+                told = [notice.text for notice in (await agent.reload()).notices]
+            assert agent.ground.trust.state == "changed"
+            assert not agent.ground.library.skills.exact("x")
+            return told
+
+    assert "has changed since it was trusted" in "\n".join(asyncio.run(go()))
+    assert not world.canary.exists()
+
+
+def test_what_was_seen_runs_this_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    bring(world)
+    monkeypatch.setenv("HOME", str(world.home))
+    monkeypatch.delenv("KITBAG_HOME", raising=False)
+    (world.workspace / ".kitbag/settings.toml").unlink()  # in plan mode no server is started
+    asked = asyncio.run(ask_for_trust(AnsweringFace("o"), world.places()))
+
+    async def go() -> None:
+        options = Options(directory=str(world.workspace), trust_workspace=asked.seen)
+        async with Agent(options=options, provider=Scripted(Script([]))) as agent:
+            assert agent.servers is not None
+            assert [one.state for one in agent.servers.configured] == ["ready"]
+
+    asyncio.run(go())
+    assert world.canary.exists()  # the server was started
+
+
+def test_a_server_that_is_started_later_is_still_the_one_that_was_seen(world: World) -> None:
+    from kitbag.settings import load_settings
+    from kitbag.tools.mcp_client.configured import check_still_trusted, configured_servers
+
+    bring(world)
+    places = world.places()
+    trust = workspace_trust(places, workspace_trust(places).seen)
+    (one,) = configured_servers(places, trust, load_settings(places.kitbag_home, places.project_dirs))
+    check_still_trusted(one.server, places, trust)
+    world.skill(".kitbag/skills", "other", body="!`new`\n")  # what else has changed does not matter
+    check_still_trusted(one.server, places, trust)
+    world.write(".mcp.json", json.dumps({"mcpServers": {"s": {"command": "touch", "args": ["/elsewhere"]}}}))
+    with pytest.raises(UsageError, match="has changed"):
+        check_still_trusted(one.server, places, trust)
+
+
+def test_agents_in_the_background_are_held_to_it_too(world: World) -> None:
+    from kitbag.runtime.delegation import options_for_worker
+    from kitbag.runtime.stand_in import read_options
+
+    bring(world)
+    seen = asyncio.run(ask_for_trust(AnsweringFace("o"), world.places())).seen
+    assert read_options(options_for_worker(Options(trust_workspace=seen))).trust_workspace == seen
+    assert workspace_trust(world.places(), seen).covers(
+        f"{world.workspace}/.kitbag/skills/x/SKILL.md", "!`touch $CANARY`"
+    )
+    assert not workspace_trust(world.places(), seen).covers(f"{world.workspace}/.kitbag/skills/x/SKILL.md", "!`evil`")
+
+
 def test_enter_alone_trusts_nothing(world: World) -> None:
     bring(world)
     form = trust_form(workspace_trust(world.places()))
@@ -91,6 +167,20 @@ def test_it_is_compact_first_and_whole_on_request(world: World) -> None:
     assert "(80)" in first
     assert "and 66 more" in first
     assert all(f"second {number}\n" in second for number in range(40))
+    assert option(face.forms[0], "e") is not None
+    assert option(face.forms[1], "e") is None  # there is no more
+
+
+def test_of_what_is_less_dangerous_a_few_are_shown_first(world: World) -> None:
+    bring(world)
+    for number in range(9):
+        world.write(
+            f".claude/agents/a{number}.md", f"---\nname: a{number}\ndescription: Helps.\ntools: Read\n---\nHelp.\n"
+        )
+    shown = "\n".join(map(text_of, trust_form(workspace_trust(world.places())).above))
+    assert "touch $CANARY" in shown
+    assert "(9)" in shown
+    assert "and 6 more" in shown
 
 
 def test_what_is_seen_whole_at_once_offers_no_more(world: World) -> None:
@@ -140,7 +230,7 @@ def test_where_it_can_not_be_kept_that_is_told_and_asked_again(world: World) -> 
     bring(world)
     places = world.places()._replace(kitbag_home=str(world.workspace / ".home"))
     face = AnsweringFace("t", "o")
-    assert asyncio.run(ask_for_trust(face, places)) == "once"
+    assert asyncio.run(ask_for_trust(face, places)).trusted == "once"
     assert "error: the Kitbag home" in face.seen()
     assert option(face.forms[1], "t") is None
 

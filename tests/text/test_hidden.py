@@ -158,3 +158,9 @@ def test_nothing_hidden_is_left_once_it_is_removed(text: str) -> None:
 def test_one_line_is_one_line(text: str) -> None:
     assert len(one_line(text).splitlines()) <= 1
     assert one_line(f" {text} ") == one_line(text)
+
+
+def test_a_pile_of_marks_covers_no_other_lines() -> None:
+    assert for_terminal("a" + "\u0301" * 1_006 + "b") == "a" + "\u0301" * 6 + "[1,000 more marks]b"
+    for word in ("Việt", "e\u0302\u0301\u0323", "שָׁלוֹם", "مُحَمَّدٌ", "ที่นี่", "z\u0335\u0301\u0302"):  # as people write
+        assert for_terminal(word) == word

@@ -59,7 +59,8 @@ class Executor:
         self.approvals = approvals
         self.emit = emit
         self.asked_by = asked_by
-        self._started: set[str] = set()
+        self._started: dict[str, float] = {}
+        """When each call was told of: time.monotonic(). How long a person thought before is not its time."""
 
     def offer(self, toolset: Tools) -> None:
         """These tools, from the next call on."""
@@ -97,13 +98,12 @@ class Executor:
         return [task.result() for task in running]
 
     async def _one(self, call: ToolCall) -> bool:
-        begun = time.monotonic()
         tool = self._prepare(call)
         if isinstance(tool, Outcome):
-            await self._finish(call, tool, begun)
+            await self._finish(call, tool)
             return bool(self.rights.closed(call.name))  # then it is refused, as by a rule
         outcome = bounded(await self._authorized(tool, call))
-        await self._finish(call, self._with_suggestions(call, outcome), begun)
+        await self._finish(call, self._with_suggestions(call, outcome))
         return True
 
     def _with_suggestions(self, call: ToolCall, outcome: Outcome) -> Outcome:
@@ -171,17 +171,17 @@ class Executor:
     def _tell_start(self, call: ToolCall) -> None:
         """Once for each call, however it goes on."""
         if call.id not in self._started:
-            self._started.add(call.id)
+            self._started[call.id] = time.monotonic()
             self.emit(ToolStarted(call.id, call.name, call.arguments, title(call.name, call.arguments)))
 
     def _tell_progress(self, call_id: str, text: str) -> None:
         self.emit(ToolProgress(call_id, one_line(text)))
 
-    async def _finish(self, call: ToolCall, outcome: Outcome, begun: float) -> None:
+    async def _finish(self, call: ToolCall, outcome: Outcome) -> None:
         self._tell_start(call)
-        await to_its_end(self._write(call, outcome, begun))
+        await to_its_end(self._write(call, outcome))
 
-    async def _write(self, call: ToolCall, outcome: Outcome, begun: float) -> None:
+    async def _write(self, call: ToolCall, outcome: Outcome) -> None:
         result = ToolResult(call.id, outcome.content, outcome.is_error)
         await self.session.finish(result, outcome.summary, outcome.cut, outcome.details)
         if outcome.directory and outcome.directory != self.context.directory:
@@ -191,7 +191,7 @@ class Executor:
             await self.session.drop_skill(outcome.dropped, "unloaded")
         if outcome.loaded is not None:
             await self.session.add_skill(SkillUse(*outcome.loaded, call_id=call.id))
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - self._started[call.id]
         self.emit(
             ToolFinished(
                 call.id,

@@ -5,18 +5,25 @@ permissions/question_words. Nothing is allowed by Enter alone, and to leave the 
 """
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
-from kitbag.chat.blocks import Block, Diff, Line, Lines, Remark, Span, Verbatim
-from kitbag.chat.change_preview import SHOWN_IN_DIFF, change_preview
+from kitbag.chat.blocks import Block, Diff, Lines, Remark, Span, Tone, Verbatim
+from kitbag.chat.change_preview import NOTHING, SHOWN_IN_DIFF, Preview, change_preview
 from kitbag.chat.face import Face, Filled, Form, Option, Shown, at_once
+from kitbag.errors import KitbagError
 from kitbag.permissions.approvals import Answer, Question
 from kitbag.permissions.question_view import MOST, View, view
 from kitbag.permissions.question_words import RULE_EXAMPLE, RULE_PROMPT, choices, is_cut, rule_problem
 
 _PLAIN_PATH: Final = re.compile(r"[\w./@+-]+", re.ASCII)
+_LONGEST: Final = 1_000
 LEFT: Final = Answer("deny")
 """The run goes on, and the model is told that the person said no."""
+
+
+class NotAnsweredError(KitbagError):
+    """Nobody is there, which is not the same as no."""
 
 
 class ChatApprover:
@@ -30,7 +37,10 @@ class ChatApprover:
 
     async def ask(self, question: Question) -> Answer:
         await self._shown()
-        return await ask_approval(self._face, question) or LEFT
+        answer = await ask_approval(self._face, question)
+        if answer is None and not self._face.can_ask:
+            raise NotAnsweredError("the input is no terminal")
+        return answer or LEFT
 
 
 async def ask_approval(
@@ -57,11 +67,11 @@ def approval_form(question: Question, *, may_allow: bool = True, can_wait: bool 
     offered = [choice for choice in choices(question) if may_allow or choice.key == "n"]
     options = [Option(choice.key, choice.words) for choice in offered]
     options.append(Option("w", "no, and tell it why"))
-    if changes or is_cut(question):
-        options.append(Option("e", "show exactly what it was asked for" if changes else "show all of it"))
+    if changes.diff or is_cut(question):
+        options.append(Option("e", "show exactly what it was asked for" if changes.diff else "show all of it"))
     prompt = "Allow it?" if may_allow else "It can only be denied."
-    prompt += " Esc lets it wait." if can_wait else " Esc is no."
-    return Form(prompt, tuple(options), _above(found, changes))
+    leaving = "lets it wait" if can_wait else "is no"
+    return Form(prompt, tuple(options), _above(found, changes), leaving=leaving)
 
 
 def answer_of(question: Question, filled: Filled) -> Answer | None:
@@ -113,17 +123,24 @@ def _is_in_diff(name: str, value: list[str]) -> bool:
     return name.removesuffix(" (JSON)") in SHOWN_IN_DIFF
 
 
-def _above(found: View, changes: str = "") -> tuple[Block, ...]:
-    """What the action is stands in blocks of its own, so that no line of it passes for one of ours."""
-    lines: list[Line] = [(Span(found.head[0], "strong"),), *((Span(line),) for line in found.head[1:])]
-    blocks: list[Block] = [Lines(tuple(lines))]
+def _above(found: View, changes: Preview = NOTHING) -> tuple[Block, ...]:
+    """What the action is stands in blocks of its own, so that no line of it passes for one of ours. A diff that is not
+    whole takes the place of nothing: what was asked for is shown besides, with its beginning and its end."""
+    blocks: list[Block] = [_lines(found.head[:1], "strong"), _lines(found.head[1:])]
     for name, value in found.arguments:
-        if not changes or not _is_in_diff(name, value):
-            blocks.append(Verbatim("\n".join(value), name))
-    if changes:
-        blocks.append(Diff(changes))
-    blocks.append(Lines(tuple((Span(line, "dim"),) for line in found.why)))
-    if found.warnings:
-        warned = ("look out:", *(f"  {warning}" for warning in found.warnings))
-        blocks.append(Lines(tuple((Span(line, "warning"),) for line in warned)))
+        if not changes.diff or changes.cut or not _is_in_diff(name, value):
+            blocks.append(Verbatim("\n".join(value), name, exact=True))
+    if changes.diff:
+        blocks.append(Diff(changes.diff, exact=True))
+    blocks.append(_lines(found.why, "dim"))
+    warnings = [f"the diff does not show all of it: {changes.cut}"] if changes.cut else []
+    warnings += found.warnings
+    if warnings:
+        blocks.append(_lines(["look out:", *(f"  {warning}" for warning in warnings)], "warning"))
     return tuple(blocks)
+
+
+def _lines(texts: Sequence[str], tone: Tone = "plain") -> Lines:
+    """A face cuts a line that is very long; here the end of one, such as where a link leads, is what counts."""
+    pieces = [text[at : at + _LONGEST] for text in texts for at in range(0, max(len(text), 1), _LONGEST)]
+    return Lines(tuple((Span(piece, tone),) for piece in pieces))

@@ -39,8 +39,8 @@ def question_form(question: PersonQuestion, number: int = 1, count: int = 1) -> 
     )
     above = (words(heading(question, number, count), "strong"), Verbatim(question.text.strip()))
     several = question.several and bool(options)
-    prompt = "Your answer (several may be chosen; Esc gives none):" if several else "Your answer (Esc gives none):"
-    return Form(prompt, options, above, free=_OWN_WORDS, several=several)
+    prompt = "Your answer, one or several:" if several else "Your answer:"
+    return Form(prompt, options, above, free=_OWN_WORDS, several=several, leaving="gives no answer")
 
 
 def answer_to(question: PersonQuestion, filled: Filled) -> str:

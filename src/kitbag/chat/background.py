@@ -82,7 +82,7 @@ class Background:
                 self._take_in(self._watch)
             if self.running and self._watch.is_care_due():
                 self._tell_once(await self._watch.care())
-        except (KitbagError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - told, and looked at again later
             self._tell_problem(error)
             return _TROUBLE_SECONDS
         return _LOOK_SECONDS
@@ -99,7 +99,7 @@ class Background:
         self._has_untold = found.has_untold
         self._blocks += found.blocks
 
-    def _tell_problem(self, error: KitbagError | OSError) -> None:
+    def _tell_problem(self, error: Exception) -> None:
         problem, fix = (error.problem, error.fix) if isinstance(error, KitbagError) else (str(error), "")
         self._tell_once(f"background work can't be watched: {problem}", fix)
 

@@ -1,7 +1,12 @@
 """The first words of a conversation and the last: who answers, what is at hand, and how to go on later."""
 
+from collections.abc import Iterable
+
 from kitbag.chat.blocks import Block, Line, Lines, Remark, Span, words
+from kitbag.events import Notice
+from kitbag.permissions import trust_words
 from kitbag.runtime.agent import Agent
+from kitbag.runtime.ground import told_left_out
 from kitbag.text.in_words import count, short_home
 
 
@@ -22,6 +27,16 @@ def beginning(agent: Agent) -> list[Block]:
 
         blocks.append(how_to_connect())
     return blocks
+
+
+def remarks(agent: Agent, notices: Iterable[Notice]) -> list[Block]:
+    """What was told when it was opened. Who has just gone on without what the folder brings has seen it: numbers do."""
+    if agent.ground.trust.is_open:
+        return [Remark(*notice) for notice in notices]
+    named = told_left_out(agent.ground)
+    short = f"left out, since this folder is not trusted: {trust_words.contents(agent.ground.trust.items)}"
+    fix = "/skills names the skills; leave and start again to be asked once more"
+    return [Remark("info", short, fix) if notice in named else Remark(*notice) for notice in notices]
 
 
 def goodbye(agent: Agent) -> list[Block]:

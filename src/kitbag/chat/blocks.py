@@ -104,12 +104,16 @@ class Verbatim(NamedTuple):
 
     text: str
     title: str = ""
+    exact: bool = False
+    """It is what a person is asked to agree to: no secret is taken out, since nobody agrees to what they can't see."""
 
 
 class Diff(NamedTuple):
     """A unified diff."""
 
     text: str
+    exact: bool = False
+    """As of Verbatim."""
 
 
 Block = Lines | Said | Reply | Thought | ToolDone | Remark | Table | Fields | Bars | Verbatim | Diff

@@ -1,27 +1,47 @@
 """What a call is about, in a line for a person, and what came of it. Used by event_view as it happens and by replay."""
 
-from typing import Any, cast
+import re
+from typing import Any, Final, cast
 
 from kitbag.agent.execute import title
 
+_SECONDS: Final = re.compile(r"\A\d+ s(?:: |\Z)")
 
-def title_of(name: str, arguments: dict[str, Any], given: str = "") -> str:
-    """`src/app.py`, `git log`, `reviewer: look at the change`. `given`: as the event has it."""
+
+def title_of(name: str, arguments: dict[str, Any], given: str = "", directory: str = "") -> str:
+    """`src/app.py`, `git log`, `reviewer: look at the change`. `given`: as the event has it. `directory`: where the
+    work is done; a path in it is told from there."""
     if name == "Task":
         parts = (arguments.get("subagent_type"), arguments.get("description"))
         return ": ".join(part for part in parts if isinstance(part, str) and part)
     shown = given or title(name, arguments)
     inside = shown.removeprefix(name)
     if shown.startswith(name) and inside.startswith("(") and inside.endswith(")"):
-        return inside[1:-1]
+        inside = inside[1:-1]
+        return inside.removeprefix(f"{directory}/") or inside if directory else inside
     return inside if shown.startswith(name) else shown
 
 
 def summary_of(name: str, about: str, summary: str, is_error: bool) -> str:
-    """A skill says that it was loaded: that is what a person looks for."""
+    """Without what the title has said already. A skill says that it was loaded: that is what a person looks for. What
+    they denied was told to the model, not to them."""
+    refused = f"{name} is not allowed: the user said no"
+    if is_error and summary.startswith(refused):
+        reason = summary.removeprefix(refused)
+        return f"you said no{reason if reason.startswith(': ') else ''}"
     if name == "Skill" and not is_error and summary.startswith(f"{about.lstrip('/')}, "):
         return f"loaded, {summary.partition(', ')[2]}"
-    return summary
+    if is_error or not about:
+        return summary
+    if name == "Task":
+        agent = about.partition(":")[0]
+        return summary.removeprefix(f"{agent}: ").removeprefix(f"{agent} ")
+    return summary.removesuffix(f" of {about}").removeprefix(f"{about} ")
+
+
+def progress_of(text: str) -> str:
+    """Without the seconds: where it is shown, time is told anyway."""
+    return _SECONDS.sub("", text)
 
 
 def todos_in(arguments: dict[str, Any]) -> tuple[tuple[str, str], ...]:

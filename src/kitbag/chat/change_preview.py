@@ -6,37 +6,51 @@ Used by approver. Only for the eye: what is allowed are the arguments of the cal
 import json
 import os
 import stat
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kitbag.permissions.approvals import Question
 from kitbag.permissions.model import Workspace
 from kitbag.permissions.paths import examine
 from kitbag.text.hidden import one_line
 
+if TYPE_CHECKING:
+    from kitbag.tools.diffs import Diff
+
 SHOWN_IN_DIFF: Final = frozenset(("old_string", "new_string", "content", "replace_all"))
 """The arguments of which a diff says all."""
 _MOST_BYTES: Final = 4 << 20
 
 
-def change_preview(question: Question) -> str:
-    """Empty where it can't be told: another tool, a file that can't be read, a text that is not in it."""
+class Preview(NamedTuple):
+    diff: str = ""
+    cut: str = ""
+    """What the diff leaves out, in words."""
+
+
+NOTHING: Final = Preview()
+
+
+def change_preview(question: Question) -> Preview:
+    """Empty where it can't be told: another tool, a file that can't be read, a text that is not in it. What a private
+    file holds is not shown unasked: it would stand in a scrollback, or in the log of a pipe."""
     if question.tool not in ("Edit", "Write"):
-        return ""
+        return NOTHING
     arguments: dict[str, Any] = json.loads(question.arguments)
     path = arguments.get("file_path")
     texts = [arguments.get(name) for name in ("content", "old_string", "new_string") if name in arguments]
     if not isinstance(path, str) or not all(isinstance(text, str) and len(text) <= _MOST_BYTES for text in texts):
-        return ""
+        return NOTHING
     home = os.path.expanduser("~")
     facts = examine(path, Workspace(question.directory, home, f"{home}/.kitbag"), question.directory)
-    if facts.special:
-        return ""
+    if facts.special or facts.private:
+        return NOTHING
     try:
         before = _content(facts.resolved)
         name = one_line(path)  # a break in it would look like a line of the diff
-        return _written(before, arguments, name) if question.tool == "Write" else _edited(before, arguments, name)
+        found = _written(before, arguments, name) if question.tool == "Write" else _edited(before, arguments, name)
     except (OSError, ValueError):
-        return ""
+        return NOTHING
+    return Preview(found.text, found.cut) if found is not None else NOTHING
 
 
 def _content(path: str) -> bytes | None:
@@ -55,31 +69,31 @@ def _content(path: str) -> bytes | None:
     return data
 
 
-def _written(before: bytes | None, arguments: dict[str, Any], path: str) -> str:
+def _written(before: bytes | None, arguments: dict[str, Any], path: str) -> "Diff | None":
     from kitbag.tools.diffs import diff
     from kitbag.tools.file_text import file_text
     from kitbag.tools.write import as_written
 
     if set(arguments) != {"file_path", "content"}:
-        return ""
+        return None
     old = file_text(before) if before is not None else None
     if before is not None and old is None:
-        return ""
-    return diff(old.text if old is not None else None, as_written(before, arguments["content"]).text, path).text
+        return None
+    return diff(old.text if old is not None else None, as_written(before, arguments["content"]).text, path)
 
 
-def _edited(before: bytes | None, arguments: dict[str, Any], path: str) -> str:
+def _edited(before: bytes | None, arguments: dict[str, Any], path: str) -> "Diff | None":
     from kitbag.tools.diffs import diff
     from kitbag.tools.file_text import file_text
     from kitbag.tools.replacing import Replaced, replace
 
     if not {"file_path", "old_string", "new_string"} <= set(arguments) <= {"file_path", *SHOWN_IN_DIFF}:
-        return ""
+        return None
     old, new, every = arguments["old_string"], arguments["new_string"], arguments.get("replace_all", False)
     if not before:
-        return diff(None, new, path).text if not old else ""
+        return diff(None, new, path) if not old else None
     found = file_text(before)
     if found is None or not old or not isinstance(every, bool):
-        return ""
+        return None
     replaced = replace(found.text, old, new, every=every, longest=_MOST_BYTES)
-    return diff(found.text, replaced.text, path).text if isinstance(replaced, Replaced) else ""
+    return diff(found.text, replaced.text, path) if isinstance(replaced, Replaced) else None

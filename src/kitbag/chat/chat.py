@@ -5,13 +5,13 @@ happens comes through one queue, so that one thing is dealt with at a time.
 """
 
 import asyncio
-import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from kitbag.agent.run import Run
+from kitbag.agent.shielded import to_its_end
 from kitbag.chat.background import Background
 from kitbag.chat.blocks import Block, Remark, Said, words
 from kitbag.chat.commands import COMMANDS, Command
@@ -39,9 +39,15 @@ class Chat:
     """Another one after /clear and /resume."""
 
     def __init__(
-        self, face: Face, agent: Agent, open_agent: OpenAgent, tell: Callable[[Agent], None] = lambda agent: None
+        self,
+        face: Face,
+        agent: Agent,
+        open_agent: OpenAgent,
+        tell: Callable[[Agent], None] = lambda agent: None,
+        early: Sequence[Deed] = (),
     ) -> None:
-        """`agent` is open; `open_agent` makes others, which are not yet; `tell` hears of each that takes its place."""
+        """`agent` is open; `open_agent` makes others, which are not yet; `tell` hears of each that takes its place;
+        `early`: what the person has done already."""
         self.face = face
         self.agent = agent
         self.queue: deque[Submitted] = deque()
@@ -49,12 +55,16 @@ class Chat:
         self._open_agent = open_agent
         self._tell = tell
         self._events: asyncio.Queue[Deed | _Happened] = asyncio.Queue()
+        for deed in early:
+            self._events.put_nowait(deed)
         self._front: asyncio.Task[None] | None = None
         self._side: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._run: Run | None = None
         self._live = Live()
         self._leaving: Left | None = None
+        self._rests = False
+        """The last request was cancelled or has failed: what is still to be told does not begin another one at once."""
         self._take_agent(agent)
 
     def _take_agent(self, agent: Agent) -> None:
@@ -91,13 +101,16 @@ class Chat:
         Raises KitbagError, and then all is as it was."""
         agent = self._open_agent(options)
         await agent.__aenter__()
+        await to_its_end(self._go_over_to(agent))
+
+    async def _go_over_to(self, agent: Agent) -> None:
         await self._stop_watching()
         before, is_open = self.agent, self.view.details_open
         self._take_agent(agent)
         self.view.details_open = is_open
         self._watch()
-        await before.close()
         self.tell_beginning()
+        await before.close()
 
     async def work(self, activity: str, doing: Coroutine[Any, Any, None]) -> None:
         """In front, to its end, with the time it takes shown; Esc cancels it."""
@@ -142,20 +155,21 @@ class Chat:
         self._watch()
         try:
             while self._leaving is None or (not self._leaving.now and self._is_busy()):
-                await self._deal_with(await self._events.get())
+                self._deal_with(await self._events.get())
+                await asyncio.sleep(0)  # What was begun takes its first step: cancelled before, it is lost unsaid.
         finally:
             for task in (reading, loading, self._front, self._side):
-                await _ended(task)
+                await self._end(task)
             await self._stop_watching()
         self._say_goodbye()
         return self._leaving.code
 
     def tell_beginning(self) -> None:
         """What the person has to know before the first word, and of a resumed conversation what was said last."""
-        from kitbag.chat.beginning import beginning
+        from kitbag.chat.beginning import beginning, remarks
 
         notices, self.agent.notices = self.agent.notices, []
-        self.show(*beginning(self.agent), *(Remark(*notice) for notice in notices))
+        self.show(*beginning(self.agent), *remarks(self.agent, notices))
         self.view.replay(self.agent.session)
         self.view.used = self.view.used or estimated_use(self.agent)
         self.refresh()
@@ -174,17 +188,26 @@ class Chat:
             await asyncio.to_thread(load)
 
     async def _read(self) -> None:
-        while True:
-            deed = await self.face.next()
-            self._events.put_nowait(deed)
-            if isinstance(deed, Left):
-                return
+        """Also after the end of the input, while what was said is still done: a signal may come."""
+        is_at_end = False
+        try:
+            while True:
+                deed = await self.face.next()
+                self._events.put_nowait(deed)
+                await asyncio.sleep(0)  # what comes at once is taken in turn: so a face can see how much waits
+                if isinstance(deed, Left):
+                    if deed.now or is_at_end:
+                        return
+                    is_at_end = True
+        except Exception as error:  # noqa: BLE001 - nothing can be said any more
+            self._tell_fault(error)
+            self.leave(1)
 
     def _watch(self) -> None:
         self._watching = asyncio.create_task(self._follow())
 
     async def _stop_watching(self) -> None:
-        await _ended(self._watching)
+        await self._end(self._watching)
         self._watching = None
 
     async def _follow(self) -> None:
@@ -195,7 +218,7 @@ class Chat:
 
     # One thing after another
 
-    async def _deal_with(self, event: Deed | _Happened) -> None:
+    def _deal_with(self, event: Deed | _Happened) -> None:
         match event:
             case Left():
                 self._leaving = event
@@ -216,6 +239,7 @@ class Chat:
                 self._side = None
                 self._go_on()
             case _:
+                self._rests = False
                 self._go_on()
 
     def _is_busy(self) -> bool:
@@ -224,7 +248,8 @@ class Chat:
     def _take(self, said: Submitted) -> None:
         """At once, or behind what works now."""
         command = _command(said.text)
-        if command is not None and command.while_working and self._side is None:
+        at_once = command is not None and command.while_working and not said.waits
+        if command is not None and at_once and self._side is None:
             self._begin_side(self._obey(command, said))
         elif self._front is not None or self._side is not None or self.queue:
             self.queue.append(said)
@@ -238,7 +263,7 @@ class Chat:
             return
         if self.queue:
             self._begin(self.queue.popleft())
-        elif self.background.has_news() and self._leaving is None:
+        elif self._leaving is None and not self._rests and self.background.has_news():
             self._begin_front(self._answer(Submitted("")))
         self.refresh()
 
@@ -273,8 +298,20 @@ class Chat:
             self.show(words("cancelled", "dim"))
             raise
         except Exception as error:  # noqa: BLE001 - told, and the conversation goes on
-            fix = "this is a fault of Kitbag; the conversation is kept and can go on"
-            self.show(Remark("error", f"{type(error).__name__}: {error}", fix))
+            self._tell_fault(error)
+
+    def _tell_fault(self, error: BaseException) -> None:
+        fix = "this is a fault of Kitbag; the conversation is kept and can go on"
+        self.show(Remark("error", f"{type(error).__name__}: {error}", fix))
+
+    async def _end(self, task: "asyncio.Task[None] | None") -> None:
+        if task is None:
+            return
+        task.cancel()
+        await asyncio.wait([task])
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            self._tell_fault(error)
 
     async def _obey(self, command: Command, said: Submitted) -> None:
         self.show(Said(said.text))
@@ -284,15 +321,31 @@ class Chat:
 
     async def _answer(self, said: Submitted) -> None:
         if said.text or said.images:
-            self.show(Said(said.text, len(said.images)))
+            self.show(Said(said.shown, len(said.images)))
+        if said.text.startswith("/") and await self._names_nothing(said):
+            return
+        self.agent.person_is_there = not said.waits  # what comes through a pipe may be words of others
+        self._rests = True
         try:
             async with self.agent.run(said.text, said.images) as run:
                 self._run = run
                 async for event in run:
                     self.view.event(event)
+            self._rests = run.ended.status in ("cancelled", "failed")
         finally:
             self._run = None
+            self._draw(Live())
             self.background.count_again()
+
+    async def _names_nothing(self, said: Submitted) -> bool:
+        """Then that is told, and it is in the line again."""
+        from kitbag.chat.unknown_names import unknown_name
+
+        remark = await asyncio.to_thread(unknown_name, said.text, self.agent.skills)
+        if remark is not None:
+            self.show(remark)
+            self.face.insert(said.shown)
+        return remark is not None
 
     def _cancel_front(self) -> None:
         """What was said meanwhile comes back into the line: it was for after what is now cancelled."""
@@ -300,16 +353,18 @@ class Chat:
             self._run.cancel()
         elif self._front is not None:
             self._front.cancel()
+        elif self._side is not None:
+            self._side.cancel()
         else:
             return
         if self.queue:
-            self.face.insert("\n".join(said.text for said in self.queue))
+            self.face.insert("\n".join(said.shown for said in self.queue))
             self.queue.clear()
             self.refresh()
 
     def _unqueue(self) -> None:
         if self.queue:
-            self.face.insert(self.queue.pop().text)
+            self.face.insert(self.queue.pop().shown)
             self.refresh()
 
     def _toggle_details(self) -> None:
@@ -327,7 +382,7 @@ class Chat:
 
     def _draw(self, live: Live) -> None:
         self._live = live
-        queued = tuple(" ".join(said.text.split())[:_QUEUED_WORDS] for said in self.queue)
+        queued = tuple(" ".join(said.shown.split())[:_QUEUED_WORDS] for said in self.queue)
         self.face.draw(live._replace(queued=queued), status_of(self.agent, self.view.used, self.background))
 
 
@@ -335,10 +390,3 @@ def _command(text: str) -> Command | None:
     """What is none of ours is the name of a skill, a custom command or a path, and the agent's business."""
     name, _, _ = text.strip().partition(" ")
     return COMMANDS.get(name[1:].lower()) if name.startswith("/") and "\n" not in name else None
-
-
-async def _ended(task: "asyncio.Task[None] | None") -> None:
-    if task is not None:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task

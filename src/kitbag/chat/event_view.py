@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from kitbag.agent.session import Session
 from kitbag.chat.blocks import Block, Remark, Reply, Thought, ToolDone, words
-from kitbag.chat.call_titles import summary_of, title_of, todos_in
+from kitbag.chat.call_titles import progress_of, summary_of, title_of, todos_in
 from kitbag.chat.drawing.markdown_stream import MarkdownStream, Piece
 from kitbag.chat.face import Live, Running
 from kitbag.events import (
@@ -74,6 +74,7 @@ class EventView:
         """What can be opened, as it is when it is open."""
         self._todos: tuple[tuple[str, str], ...] = ()
         self._characters = 0
+        self._directory = ""
         self._begin_reply()
 
     @property
@@ -101,9 +102,10 @@ class EventView:
                 self._thinking(text)
             case ToolProgress(call_id, text):
                 if call_id in self._running:
-                    self._running[call_id] = self._running[call_id]._replace(progress=text)
+                    self._running[call_id] = self._running[call_id]._replace(progress=progress_of(text))
                     self._update(self._live.activity)
-            case RunStarted():
+            case RunStarted(directory=directory):
+                self._directory = directory
                 self._start()
             case MessageAdded(message):
                 self._message(message)
@@ -136,7 +138,7 @@ class EventView:
         self._running, self._asked = {}, {}
         problem = ended_in_words(ended)
         if ended.status == "cancelled":
-            self._show(Remark("warning", problem))
+            self._show(Remark("info", problem))  # as they wished
         elif problem:
             self._show(Remark("error", problem, ended.fix))
         self._live = Live()
@@ -216,7 +218,7 @@ class EventView:
     # Calls
 
     def _tool_started(self, event: ToolStarted) -> None:
-        about = title_of(event.name, event.arguments, event.title)
+        about = title_of(event.name, event.arguments, event.title, self._directory)
         self._asked[event.call_id] = event
         self._running[event.call_id] = Running(event.name, about, "", self._clock())
         self._update("working")

@@ -18,6 +18,14 @@ class Submitted(NamedTuple):
 
     text: str
     images: tuple[Image, ...] = ()
+    waits: bool = False
+    """For all that was said before, also where it is a command: it comes from a file or a pipe."""
+    typed: str = ""
+    """What stood in the line, where a few words stood for a text that was pasted; else empty."""
+
+    @property
+    def shown(self) -> str:
+        return self.typed or self.text
 
 
 class Key(NamedTuple):
@@ -111,6 +119,8 @@ class Form(NamedTuple):
     """What already stands in the line, where words are free."""
     secret: bool = False
     """What is typed is not shown, and not remembered."""
+    leaving: str = ""
+    """What it means to leave it, behind the name of the key that does: `is no`. Empty: it is left, and that is all."""
 
 
 class Filled(NamedTuple):
@@ -143,6 +153,8 @@ class Panel(NamedTuple):
 class Face(Protocol):
     is_plain: bool
     """No marks that are drawn over, no panels; everything is said in words."""
+    can_ask: bool
+    """Somebody is there to answer; else every question is left."""
     hide: Callable[[str], str]
     """Takes secrets out of a text; set by the chat, used in the same place that cleans."""
 

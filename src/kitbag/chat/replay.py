@@ -3,11 +3,13 @@
 Used by event_view. Messages come from the session; what a person was told of each result is in the journal's records.
 """
 
+import contextlib
 import html
 import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+from kitbag.agent.context_ledger import split_said
 from kitbag.agent.session import NOTE, PREFIX, Session, is_said
 from kitbag.chat.blocks import Block, Reply, Said, Thought, ToolDone, words
 from kitbag.chat.call_titles import summary_of, title_of, todos_in
@@ -19,6 +21,9 @@ _MOST_FORKS: Final = 20
 _HEAD = re.compile(r'<task-notification task-id="([^"]*)" status="([^"]*)" agent="([^"]*)"')
 _OURS: Final = ("suggested-skills", "library-changes", "session-changes")
 """What was told to the model behind the words of the person."""
+
+
+_DAMAGED: Final = (KeyError, TypeError, ValueError, AttributeError)
 
 
 class Replayed(NamedTuple):
@@ -41,11 +46,12 @@ def replayed(session: Session, exchanges: int) -> Replayed:
     shown = [(seq, message) for seq, message in lines[start:] if seq]
     told, used = _records(session, shown[0][0] if shown else 0)
     results = {result.call_id: result for _, message in shown for result in message.results}
+    directory = session.header.directory
     blocks: list[Block] = []
     if shown and (len(said) > exchanges or len(shown) < len(lines[start:])):
         blocks.append(words(f"… {_earlier(len(said) - exchanges)}", "dim"))
     for _, message in shown:
-        blocks += _user(message) if message.role == "user" else _reply(message, results, told)
+        blocks += _user(message) if message.role == "user" else _reply(message, results, told, directory)
     return Replayed(tuple(blocks), used, _todos(session))
 
 
@@ -70,11 +76,13 @@ def _records(session: Session, since: int) -> tuple[dict[str, _Told], int]:
             if kind == "session":
                 origin = str(body.get("forked_from") or "")
             elif kind == "result":
-                call = str(body["result"].get("call_id", ""))
-                told.setdefault(call, _Told(str(body.get("summary", "")), str(body.get("details", ""))))
+                with contextlib.suppress(*_DAMAGED):  # one that another version has written is told without words
+                    call = str(body["result"].get("call_id", ""))
+                    told.setdefault(call, _Told(str(body.get("summary", "")), str(body.get("details", ""))))
             elif kind == "reply" and stream == session.stream:
-                usage = Usage(*body.get("usage", ()))
-                used = usage.shown_to_model + usage.output or used
+                with contextlib.suppress(*_DAMAGED):
+                    usage = Usage(*body.get("usage", ()))
+                    used = usage.shown_to_model + usage.output or used
         origin = origin or (session.header.forked_from if stream == session.stream else "")
         if not origin:
             break
@@ -88,7 +96,7 @@ def _read(session: Session, stream: str, since: int) -> Iterator[tuple[dict[str,
         for record in session.journal.read(stream, max(since - 1, 0)):
             if record.kind in ("session", "result", "reply"):
                 yield dict(record.body), record.kind
-    except (KitbagError, KeyError, TypeError, ValueError, AttributeError):
+    except (KitbagError, *_DAMAGED):
         return
 
 
@@ -102,26 +110,35 @@ def _user(message: Message) -> Iterator[Block]:
         return
     texts = [part.text for part in message.parts if isinstance(part, Text)]
     images = sum(isinstance(part, Image) for part in message.parts)
-    yield Said(_without_ours(texts[-1]) if texts else "", images)  # before it stands a skill, where one was called
+    yield Said(_own_words(texts[-1]) if texts else "", images)  # before it stands a skill, where one was called
+
+
+def _own_words(text: str) -> str:
+    """Without the files that were put beside them: what those say was not said by the person."""
+    own = [part for kind, _, part in split_said(_without_ours(text)) if kind != "mentioned"]
+    return "".join(own).rstrip("\n")
 
 
 def _without_ours(text: str) -> str:
-    ends = [tag for tag in _OURS if text.rstrip().endswith(f"</{tag}>")]
-    start = text.rfind(f"<{ends[0]}>\n") if ends else -1
-    return _without_ours(text[:start].rstrip("\n")) if start >= 0 else text
+    while ends := [tag for tag in _OURS if text.rstrip().endswith(f"</{tag}>")]:
+        start = text.rfind(f"<{ends[0]}>\n")
+        if start < 0:
+            break
+        text = text[:start].rstrip("\n")
+    return text
 
 
-def _reply(message: Message, results: dict[str, ToolResult], told: dict[str, _Told]) -> Iterator[Block]:
+def _reply(message: Message, results: dict[str, ToolResult], told: dict[str, _Told], directory: str) -> Iterator[Block]:
     for text in [part.text for part in message.parts if isinstance(part, Thinking) and part.text.strip()]:
         yield Thought(text, 0.0)
     if message.text.strip():
         yield Reply(message.text)
     for call in message.calls:
-        yield _done(call, results.get(call.id), told.get(call.id, _Told()))
+        yield _done(call, results.get(call.id), told.get(call.id, _Told()), directory)
 
 
-def _done(call: ToolCall, result: ToolResult | None, told: _Told) -> ToolDone:
-    about = title_of(call.name, call.arguments)
+def _done(call: ToolCall, result: ToolResult | None, told: _Told, directory: str) -> ToolDone:
+    about = title_of(call.name, call.arguments, directory=directory)
     if result is None:
         return ToolDone(call.name, about, "interrupted", True, 0.0)
     summary = summary_of(call.name, about, told.summary, result.is_error)

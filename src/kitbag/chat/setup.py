@@ -34,6 +34,7 @@ _NAMES: Final = {
     "vllm": "vLLM",
     "lmstudio": "LM Studio",
 }
+_LEAVING: Final = "leaves all as it is"
 _KEY_WORDS: Final = {
     "environment": "in your environment",
     "kept": "kept by setup",
@@ -46,7 +47,7 @@ def how_to_connect() -> Remark:
     return Remark(
         "info",
         "no model is connected: offline answers from your files and skills",
-        "connect one: kitbag setup, or set ANTHROPIC_API_KEY or OPENAI_API_KEY and start again",
+        "connect one with /model or kitbag setup, or set ANTHROPIC_API_KEY or OPENAI_API_KEY and start again",
     )
 
 
@@ -149,7 +150,7 @@ class _Dialogue:
         options.append(Option("6", "stay offline", "no model, no network: finds, loads and quotes"))
         own = [one for one in self._standing.providers if one.name not in _NAMES]
         options += [Option(str(7 + at), one.name, one.address or one.problem) for at, one in enumerate(own)]
-        key = await self._pick("Which model shall answer? Esc leaves all as it is.", options)
+        key = await self._pick("Which model shall answer?", options)
         match key:
             case "4":
                 return await self._choose_local()
@@ -214,6 +215,10 @@ class _Dialogue:
         options.append(Option("b", "back"))
         page = _KEY_PAGES.get(wanted.provider, "")
         above = (words(f"Keys are made at {page}", "dim"),) if page and not is_there else ()
+        address = connecting.unprotected_address(wanted.provider, sources)
+        if address:
+            problem = f"{address} is not encrypted: the key can be read on the way"
+            above = (*above, Remark("warning", problem, "use https"))
         default = "u" if is_there and not again else ""
         match await self._pick("The key:", options, default, above):
             case "u":
@@ -259,10 +264,7 @@ class _Dialogue:
     async def _type_key(self, wanted: Wanted) -> Wanted:
         sources = connecting.sources_with(self._home, wanted)
         variable = connecting.variable_to_keep(wanted.provider, sources)
-        address = wanted.own.base_url
         above: tuple[Block, ...] = ()
-        if address and connecting.is_unprotected(address):
-            above = (Remark("warning", f"{address} is not encrypted: the key can be read on the way", "use https"),)
         while True:
             form = Form("The key (what you type is not shown):", above=above, free="the key alone", secret=True)
             filled = await self._face.ask(form)
@@ -298,7 +300,7 @@ class _Dialogue:
         ]
         default = {"key": "k", "model": "m"}.get(tried.blames, "a")
         default = default if any(option.key == default for option in options) else "a"
-        key = await self._pick("What now? Esc leaves all as it was.", options, default)
+        key = await self._pick("What now?", options, default)
         if key == "b":
             raise _BackError
         return key
@@ -318,7 +320,7 @@ class _Dialogue:
     async def _pick(
         self, prompt: str, options: Sequence[Option], default: str = "", above: tuple[Block, ...] = ()
     ) -> str:
-        filled = await self._face.ask(Form(prompt, tuple(options), above, default=default))
+        filled = await self._face.ask(Form(prompt, tuple(options), above, default=default, leaving=_LEAVING))
         if filled is None or not filled.keys:
             raise _LeftError
         return filled.keys[0]

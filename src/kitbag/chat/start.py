@@ -3,38 +3,80 @@
 Used by the root command, which has drawn the face before this is imported.
 """
 
+import asyncio
+import time
 from collections.abc import Callable
+from typing import Final
 
 from kitbag.chat.approver import ChatApprover
 from kitbag.chat.asker import ChatAsker
 from kitbag.chat.chat import Chat
-from kitbag.chat.face import Face, Shown
+from kitbag.chat.face import Deed, Face, Key, Left, Live, Shown, Status
 from kitbag.chat.trusting import ask_for_trust
 from kitbag.library.scopes import Places
 from kitbag.runtime.agent import Agent
+from kitbag.runtime.open_sessions import check_not_open
 from kitbag.runtime.options import Options
+
+_MOST_EARLY: Final = 100
+"""Lines that a pipe may say before the beginning."""
 
 
 async def talk(face: Face, places: Places, options: Options, tell: Callable[[Agent], None]) -> int:
     """The exit code. `tell` hears of every agent of the conversation. Raises KitbagError for what keeps it from
     beginning."""
     if not options.trust_workspace:
-        trusted = await ask_for_trust(face, places)
-        if trusted == "leave":
+        asked = await ask_for_trust(face, places)
+        if asked.trusted == "leave":
             return 0
-        options = options._replace(trust_workspace=trusted == "once")
+        options = options._replace(trust_workspace=asked.seen or False)
     chat: Chat | None = None
 
     async def shown() -> None:
         if chat is not None:
             await chat.shown()
 
-    async with open_agent(face, options, shown) as agent:
-        chat = Chat(face, agent, lambda wanted: open_agent(face, wanted, shown), tell)
-        try:
-            return await chat.converse()
-        finally:
+    face.draw(Live("starting", time.monotonic()), Status(directory=places.cwd))
+    agent = open_agent(face, options, shown)
+    try:
+        early = await _opened(agent, face)
+        if isinstance(early, Left):
+            return early.code
+        if options.resume and not options.fork:
+            check_not_open(places.kitbag_home, agent.session.id)
+        chat = Chat(face, agent, lambda wanted: open_agent(face, wanted, shown), tell, early)
+        return await chat.converse()
+    finally:
+        if chat is not None:
             await chat.agent.close()
+        await agent.close()
+
+
+async def _opened(agent: Agent, face: Face) -> list[Deed] | Left:
+    """What the person has done until it was open: servers may take their time. To leave ends that."""
+    early: list[Deed] = []
+    opening = asyncio.ensure_future(agent.__aenter__())
+    try:
+        while not opening.done() and len(early) < _MOST_EARLY:
+            deed = await _done_before(opening, face)
+            if isinstance(deed, Left) and deed.now:
+                return deed
+            if deed is not None and deed != Key("cancel"):  # there is nothing yet
+                early.append(deed)
+        await opening
+    finally:
+        opening.cancel()
+        await asyncio.wait([opening])
+    return early
+
+
+async def _done_before(opening: "asyncio.Future[Agent]", face: Face) -> Deed | None:
+    doing = asyncio.ensure_future(face.next())
+    try:
+        await asyncio.wait((opening, doing), return_when=asyncio.FIRST_COMPLETED)
+        return doing.result() if doing.done() else None
+    finally:
+        doing.cancel()
 
 
 def open_agent(face: Face, options: Options, shown: Shown) -> Agent:

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from kitbag.chat.blocks import Block, Fields, Line, Lines, Span, Table, Tone, Verbatim, words
 from kitbag.chat.face import Row
+from kitbag.chat.panel_rows import Cells, aligned
 from kitbag.runtime.task_reports import report_of, state_folder
 from kitbag.runtime.task_views import (
     Costs,
@@ -29,7 +30,7 @@ from kitbag.tools.delegation import Report
 PAGE: Final = 8_000
 """Characters of an answer at once; of a command's output, bytes."""
 MOST_ROWS: Final = 200
-COLUMNS: Final = "id, agent, status, turns, tokens, cost, time, what it does"
+COLUMNS: Final = "tokens, cost, time, what it does"
 _HEADERS: Final = ("ID", "AGENT", "STATUS", "TURNS", "TOKENS", "COST", "TIME", "WHAT")
 _SHORT_ID: Final = 8
 _TONES: Final[dict[str, Tone]] = {
@@ -89,22 +90,23 @@ class LiveTasks:
 
     def rows(self) -> tuple[Row, ...]:
         """As it was when last looked at."""
-        return tuple(Row(seen.task.id, _line(seen)) for seen in self._seen)
+        return aligned([_cells(seen) for seen in self._seen], frozenset((3, 4, 5)))
 
 
-def _line(seen: Seen) -> Line:
+def _cells(seen: Seen) -> Cells:
     task, report = seen.task, seen.report
-    status = _WORDS.get(task.status, task.status)
-    figures = "  ".join(part for part in _figures(task, report) if part)
+    _, tokens, cost, time = _figures(task, report)
     tone: Tone = "plain" if seen.is_ours else "dim"
-    elsewhere = "" if seen.is_ours else "(other conversation) "
-    return (
-        Span(f"{task.id[:_SHORT_ID]} ", "dim"),
-        Span(f"{one_line(report.name):<12.12} ", tone),
-        Span(f"{status:<11} ", _TONES.get(task.status, "plain")),
-        Span(f"{figures}  ", "dim"),
-        Span(elsewhere + one_line(seen.what), tone),
+    spans = (
+        Span(task.id[:_SHORT_ID], "dim"),
+        Span(report.name, tone),
+        Span(_WORDS.get(task.status, task.status), _TONES.get(task.status, "plain")),
+        Span(tokens, "dim"),
+        Span(cost, "dim"),
+        Span(time, "dim"),
+        Span(one_line(seen.what) + ("" if seen.is_ours else " (another conversation)"), tone),
     )
+    return Cells(task.id, spans)
 
 
 def _figures(task: Task, report: Report) -> tuple[str, str, str, str]:

@@ -7,7 +7,7 @@ brings is left out.
 
 import asyncio
 from collections.abc import Iterable
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from kitbag.chat.blocks import Block, Diff, Lines, Remark, Span, Verbatim, words
 from kitbag.chat.face import Face, Form, Option
@@ -21,14 +21,23 @@ from kitbag.text.in_words import count
 Trusted = Literal["nothing", "trusted", "once", "without", "leave"]
 """`nothing`: there was no need to ask. `once`: for this run alone. `without`: what it brings is left out."""
 
+
+class Asked(NamedTuple):
+    trusted: Trusted
+    seen: str = ""
+    """What `once` is said of: as much and no more is trusted for this conversation, also when all is read anew."""
+
+
 _MOST_LINES: Final = 14
+_MOST_OF_THE_REST: Final = 3
+"""Entries of each kind but the first, which is the most dangerous one: the question is to stand below it, in sight."""
 _LONGEST_LINE: Final = 200
 
 
-async def ask_for_trust(face: Face, places: Places) -> Trusted:
+async def ask_for_trust(face: Face, places: Places) -> Asked:
     trust = await asyncio.to_thread(workspace_trust, places)
     if trust.is_open:
-        return "nothing" if trust.state == "nothing" else "trusted"
+        return Asked("nothing" if trust.state == "nothing" else "trusted")
     form = trust_form(trust)
     while True:
         filled = await face.ask(form)
@@ -38,18 +47,18 @@ async def ask_for_trust(face: Face, places: Places) -> Trusted:
                 if remark is not None:
                     face.show(remark)
                 if remark is None or remark.severity != "error":
-                    return "trusted"
+                    return Asked("trusted")
                 # It would fail again.
                 trust = trust._replace(whole=False)
                 form = form._replace(above=(), options=_options(trust, is_cut=True))
             case ("o",):
-                return "once"
+                return Asked("once", trust.seen)
             case ("q",):
-                return "leave"
+                return Asked("leave")
             case ("e",):
-                form = form._replace(above=trust_blocks(trust, whole=True))
+                form = form._replace(above=trust_blocks(trust, whole=True), options=_options(trust, is_cut=False))
             case _:
-                return "without"
+                return Asked("without")
 
 
 def _store(places: Places, trust: Trust) -> Remark | None:
@@ -62,12 +71,13 @@ def _store(places: Places, trust: Trust) -> Remark | None:
 
 def trust_form(trust: Trust) -> Form:
     above = trust_blocks(trust, whole=False)
-    prompt = "Trust what this folder brings? What is listed may then run, under your permission rules."
-    return Form(prompt, _options(trust, is_cut=above != trust_blocks(trust, whole=True)), above)
+    options = _options(trust, is_cut=above != trust_blocks(trust, whole=True))
+    return Form("Trust what this folder brings?", options, above, leaving="goes on without it")
 
 
 def _options(trust: Trust, *, is_cut: bool) -> tuple[Option, ...]:
-    options = [Option("t", "trust it", "until something in it that can act changes")] if trust.whole else []
+    note = "what is listed may run, under your rules, until it changes"
+    options = [Option("t", "trust it", note)] if trust.whole else []
     options += [
         Option("o", "trust it this once", "for this conversation"),
         Option("n", "go on without it", "its skills, agents and settings are left out"),
@@ -85,9 +95,10 @@ def trust_blocks(trust: Trust, *, whole: bool) -> tuple[Block, ...]:
     room = _Room(whole)
     if trust.state == "changed":
         blocks += _changes(trust.changes, room)
-    for group in trust_words.groups(trust):
+    for number, group in enumerate(trust_words.groups(trust)):
         title = f"{group.heading} ({len(group.entries):,})"
-        blocks += room.fitted(title, [_entry(entry, whole) for entry in group.entries])
+        entries = [_entry(entry, whole) for entry in group.entries]
+        blocks += room.fitted(title, entries, len(entries) if whole or number == 0 else _MOST_OF_THE_REST)
     if trust.items and not any(item.acts for item in trust.items):
         blocks.append(words(trust_words.ONLY_TEXT))
     unreadable = [f"{item.path}: {item.problem}" for item in trust.items if item.problem]
@@ -106,11 +117,11 @@ class _Room:
     def __init__(self, whole: bool) -> None:
         self._left = 1 << 40 if whole else _MOST_LINES
 
-    def fitted(self, title: str, entries: list[list[str]]) -> list[Block]:
-        """As many entries as there is room for; of each kind the number, whether or not."""
+    def fitted(self, title: str, entries: list[list[str]], most: int = 1 << 40) -> list[Block]:
+        """As many entries as there is room for, at most so many; of each kind the number, whether or not."""
         shown: list[str] = []
         number = 0
-        for entry in entries:
+        for entry in entries[:most]:
             if not self._left:
                 break
             more = len(entry) - self._left

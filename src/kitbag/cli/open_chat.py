@@ -3,14 +3,21 @@
 import asyncio
 import gc
 import importlib
-from typing import TYPE_CHECKING, Any
+import os
+import signal
+from typing import TYPE_CHECKING, Any, Final
 
 from kitbag.chat.faces import draw_first, make_face
 from kitbag.cli.request_options import check_options, options_of
 from kitbag.library.scopes import find_places
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from kitbag.runtime.agent import Agent
+
+_SECONDS: Final = 2.0
+"""For what threads still do when all is closed. A disk that does not answer keeps nobody from leaving."""
 
 
 def open_chat(options: dict[str, Any]) -> int:
@@ -19,7 +26,10 @@ def open_chat(options: dict[str, Any]) -> int:
     # The start makes no garbage worth looking for, and a conversation may be long.
     gc.freeze()
     gc.enable()
-    return asyncio.run(_talk(options))
+    try:
+        return asyncio.run(_talk(options))
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 async def _talk(options: dict[str, Any]) -> int:
@@ -30,6 +40,13 @@ async def _talk(options: dict[str, Any]) -> int:
         await draw_first(face, places.cwd)
         # In a thread, so that what is typed meanwhile is seen.
         start = await asyncio.to_thread(importlib.import_module, "kitbag.chat.start")
-        return await start.talk(face, places, options_of(options), agents.append)
+        code: int = await start.talk(face, places, options_of(options), agents.append)
     finally:
         await face.close()
+
+    def leave(_: int, __: "FrameType | None") -> None:
+        os._exit(code)
+
+    signal.signal(signal.SIGALRM, leave)
+    signal.setitimer(signal.ITIMER_REAL, _SECONDS)
+    return code

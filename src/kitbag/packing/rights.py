@@ -44,7 +44,7 @@ class Rights:
         given: "Given | None" = None,
         allow_commands: bool = False,
         allow_environment: frozenset[str] = frozenset(),
-        trust_workspace: bool = False,
+        trust_workspace: bool | str = False,
     ) -> None:
         """`allow_commands` answers yes where a command would be asked about; it is neither trust nor a rule.
         `trust_workspace` is a person's word for this run alone."""

@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Literal, NamedTuple
 
 from kitbag.errors import InvalidError
@@ -47,11 +47,23 @@ class Trust(NamedTuple):
     problems: tuple[str, ...] = ()
     for_now: bool = False
     """Trusted for this run alone, whatever it brings."""
+    only: str = ""
+    """Trusted for this run alone, as long as `seen` is this."""
+
+    @property
+    def seen(self) -> str:
+        """Stands for all in it that can act, as it was looked at: trust for one conversation is held to this."""
+        acts = sorted(digest_of(item.path, act) for item in self.items for act in item.acts)
+        return hashlib.sha256("\n".join(acts).encode()).hexdigest()
 
     @property
     def is_open(self) -> bool:
         """Its items may be loaded and its settings count."""
         return self.state in ("nothing", "trusted")
+
+    def acts_of(self, paths: Collection[str]) -> set[str]:
+        """Digests of what these files would do; each path as an item has it."""
+        return {digest_of(item.path, act) for item in self.items if item.path in paths for act in item.acts}
 
     def covers(self, path: str, text: str) -> bool:
         """Whether all that a text would run or read of the environment was there when the file was looked at.
@@ -71,15 +83,18 @@ class Trust(NamedTuple):
         return all((act.kind, act.text) in known for act in text_acts(text))
 
 
-def workspace_trust(places: Places, trusted_for_now: bool = False) -> Trust:
-    """Reads, and runs nothing. `trusted_for_now` is a person's word for this run; nothing of it is kept."""
+def workspace_trust(places: Places, trusted_for_now: bool | str = False) -> Trust:
+    """Reads, and runs nothing. `trusted_for_now` is a person's word for this run; nothing of it is kept. Where it is
+    what `Trust.seen` gave, the word was for what they had seen then, and counts as long as that has not changed."""
     root = os.path.realpath(places.project)
     found = look(places)
-    trust = Trust("untrusted", root, places.project, found.items, (), found.whole, found.problems, trusted_for_now)
+    for_now = trusted_for_now is True
+    trust = Trust("untrusted", root, places.project, found.items, (), found.whole, found.problems, for_now)
     if not found.items and found.whole:
         return trust._replace(state="nothing")
     if trusted_for_now:
-        return trust._replace(state="trusted")
+        only = trusted_for_now if isinstance(trusted_for_now, str) else ""
+        return trust._replace(state="trusted" if for_now or trust.seen == only else "changed", only=only)
     store = _store(places, root)
     if store.problem:
         trust = trust._replace(problems=(*trust.problems, store.problem))

@@ -165,10 +165,15 @@ def whole_address(address: str, protocol: str) -> str:
     return address if protocol == "anthropic" or urlsplit(address).path else f"{address}/v1"
 
 
-def is_unprotected(address: str) -> bool:
-    """Whether what is sent there, the key too, could be read on the way."""
-    parts = urlsplit(address)
-    return parts.scheme == "http" and parts.hostname not in ("127.0.0.1", "localhost", "::1")
+def unprotected_address(provider: str, sources: Sources) -> str:
+    """Where what is sent, the key too, could be read on the way; empty: it can't, or nothing can be sent."""
+    try:
+        address = endpoint(provider, sources).address
+        parts = urlsplit(address)
+    except (UsageError, ValueError):
+        return ""
+    is_open = parts.scheme == "http" and parts.hostname not in ("127.0.0.1", "localhost", "::1")
+    return shown_address(address) if is_open else ""
 
 
 def name_problem(name: str, sources: Sources) -> str:

@@ -24,6 +24,10 @@ from kitbag.text.in_words import count, money
 FORMAT: Final = "kitbag-conversation"
 _KINDS: Final = ("user", "note", "reply", "result", "skill", "skill-dropped", "switched", "compacted", "ended")
 _TICKS = re.compile(r"`{3,}")
+_CODE_OR_TAG = re.compile(r"(`+)[^`\n]+\1(?!`)|<(?=[A-Za-z/!?])(?!https?://[^\s<>]*>)")
+"""Code inside of a line; and where something begins that a viewer would take for HTML."""
+_LARGEST: Final = 500_000
+"""Characters of a reply in which code blocks are looked for."""
 _BESIDE: Final = {"changes": "What had changed in the library", "suggestions": "Skills that were suggested"}
 
 
@@ -156,7 +160,7 @@ class _Writer:
         for part in message_from_json(body["message"]).parts:
             match part:
                 case Text():
-                    self.pieces.append(part.text.strip("\n"))
+                    self.pieces.append(_markdown(part.text.strip("\n")))
                 case Thinking():
                     self.pieces.append(_folded("Thought", _fenced(part.text)))
                 case ToolCall():
@@ -224,6 +228,37 @@ def _fenced(text: str, language: str = "") -> str:
     longest = max((len(found) for found in _TICKS.findall(text)), default=2)
     ticks = "`" * (longest + 1)
     return f"{ticks}{language}\n{text.strip(chr(10))}\n{ticks}"
+
+
+def _markdown(text: str) -> str:
+    """What a model wrote, so that it hides nothing, neither in it nor behind it: an open comment or an open code block
+    would take in all that follows."""
+    lines = text.split("\n")
+    code, closing = _code_lines(text, lines) if len(text) <= _LARGEST else (set[int](), "")
+    shown = [line if at in code else _CODE_OR_TAG.sub(_seen, line) for at, line in enumerate(lines)]
+    return "\n".join([*shown, closing] if closing else shown)
+
+
+def _seen(found: re.Match[str]) -> str:
+    return found[0] if found[1] else "&lt;"
+
+
+def _code_lines(text: str, lines: list[str]) -> tuple[set[int], str]:
+    """Where code blocks are, and what closes the last one where nothing does."""
+    from markdown_it import MarkdownIt
+
+    # Without what stands in the lines: only blocks are looked for.
+    tokens = MarkdownIt("commonmark", {"html": False}).disable(["inline", "html_block"]).parse(text)
+    code: set[int] = set()
+    closing = ""
+    for token in tokens:
+        if token.type in ("fence", "code_block") and token.map is not None:
+            first, end = token.map
+            code.update(range(first, end))
+            last = lines[end - 1].strip() if token.type == "fence" and not token.level else ""
+            is_closed = end - first > 1 and last.startswith(token.markup) and not last.strip(token.markup[0])
+            closing = token.markup if token.type == "fence" and not token.level and not is_closed else ""
+    return code, closing
 
 
 def _inline(text: str) -> str:

@@ -34,7 +34,7 @@ def lay_ground(
     places: Places,
     *,
     given: Given,
-    trust_workspace: bool = False,
+    trust_workspace: bool | str = False,
     extra: tuple[str, ...] = (),
     team: str = "",
     persona: str = "",

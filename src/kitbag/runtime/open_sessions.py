@@ -11,6 +11,7 @@ import time
 from collections.abc import Generator
 from typing import Final
 
+from kitbag.errors import InvalidError
 from kitbag.store import private_files
 from kitbag.store.private_files import StoreError
 
@@ -23,6 +24,9 @@ _FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 def held_open(kitbag_home: str, session_id: str) -> Generator[None, None, None]:
     """Where that can't be said, nobody is kept from anything."""
     descriptor = -1
+    if not _is_name(session_id):
+        yield
+        return
     with contextlib.suppress(OSError, StoreError), private_files.directory(_state(kitbag_home), _FOLDER) as inside:
         descriptor = os.open(session_id, _FLAGS | os.O_CREAT, 0o600, dir_fd=inside)
         _share(descriptor)
@@ -45,11 +49,20 @@ def _share(descriptor: int) -> None:
 
 def is_open(kitbag_home: str, session_id: str) -> bool:
     """Also here. One that nobody has is forgotten."""
+    if not _is_name(session_id):
+        return False
     try:
         descriptor = os.open(os.path.join(_state(kitbag_home), _FOLDER, session_id), _FLAGS)
     except OSError:
         return False
     return not _let_go(kitbag_home, session_id, descriptor)
+
+
+def check_not_open(kitbag_home: str, session_id: str) -> None:
+    """Raises InvalidError where it is."""
+    if is_open(kitbag_home, session_id):
+        fix = f"leave it there first, or go on in a copy of it: kitbag --resume {session_id} --fork"
+        raise InvalidError(f"conversation {session_id} is open in another window", fix)
 
 
 def _let_go(kitbag_home: str, session_id: str, descriptor: int) -> bool:
@@ -64,6 +77,11 @@ def _let_go(kitbag_home: str, session_id: str, descriptor: int) -> bool:
         return True
     finally:
         os.close(descriptor)
+
+
+def _is_name(session_id: str) -> bool:
+    """Else it would lead to another file, which would be removed."""
+    return "/" not in session_id and "\0" not in session_id and session_id not in ("", ".", "..")
 
 
 def _state(kitbag_home: str) -> str:

@@ -20,7 +20,8 @@ class Options(NamedTuple):
     """Only these are there, and they need no answer where the mode would ask."""
     no_tools: tuple[str, ...] = ()
     ask: tuple[str, ...] = ()
-    trust_workspace: bool = False
+    trust_workspace: bool | str = False
+    """For this run, whatever it brings; or, as `Trust.seen` says it, what the person has looked at, and no more."""
     append: str = ""
     effort: str = ""
     extra: tuple[str, ...] = ()

@@ -65,8 +65,12 @@ def read_options(given: Mapping[str, Any]) -> Options:
         only_tools=tuple(given.get("only_tools", ())),
         no_tools=tuple(given.get("no_tools", ())),
         ask=tuple(given.get("ask", ())),
-        trust_workspace=bool(given.get("trust_workspace")),
+        trust_workspace=_trusted(given.get("trust_workspace")),
         extra=tuple(given.get("extra", ())),
         effort=str(given.get("effort", "")),
         limits=Limits(tokens=int(given.get("max_tokens", 0)), cost=float(given.get("max_cost", 0.0))),
     )
+
+
+def _trusted(given: object) -> bool | str:
+    return given if isinstance(given, str) else bool(given)

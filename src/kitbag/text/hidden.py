@@ -22,6 +22,12 @@ _JOINED = "[\u0600-\u1cff\u20e3\u2190-\u2bff\ua800-\uabff\ufb50-\ufdff\ufe70-\uf
 _VARIED = "[\u1000-\u109f\u2139\u24c2]"
 _DIRECTION = "[\u200e\u200f\u061c]"
 _TERMINAL = "[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+# Marks above and below a letter: no script puts more than a few on one, and a pile of them covers the lines around.
+_MARK = (
+    "[\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0e31\u0e34-\u0e3a\u0e47-\u0e4e"
+    "\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]"
+)
+_PILE = f"({_MARK}{{6}})({_MARK}+)"
 
 
 def find_hidden(text: str) -> list[tuple[int, int]]:
@@ -105,10 +111,13 @@ def reveal_hidden(text: str) -> str:
 
 
 def for_terminal(text: str) -> str:
-    """Safe to print: control characters as `\\x1b`, hidden ones as `[U+200B]`; tabs and newlines stay."""
+    """Safe to print: control characters as `\\x1b`, hidden ones as `[U+200B]`, of a pile of marks a few and how many
+    more; tabs and newlines stay."""
     if text.isascii() and text.isprintable():
         return text
     visible = re.sub(_TERMINAL, lambda match: f"\\x{ord(match[0]):02x}", text)
+    if not visible.isascii():
+        visible = re.sub(_PILE, lambda match: f"{match[1]}[{len(match[2]):,} more marks]", visible)
     return reveal_hidden(visible).encode("utf-8", "backslashreplace").decode()
 
 

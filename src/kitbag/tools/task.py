@@ -10,7 +10,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from kitbag.text.hidden import one_line, reveal_hidden
-from kitbag.text.in_words import duration
+from kitbag.text.in_words import count, duration
 from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer, description
 from kitbag.tools.delegation import Delegation, Errand, Report
 
@@ -142,7 +142,7 @@ def told(report: Report, offset: int = 0) -> Outcome:
             f'  - Stop: TaskStop(task_id="{report.id}")',
         ]
     figures = [f"exit {report.code}"] if report.code is not None else [f"{report.size:,} bytes printed"]
-    figures = figures if report.is_command else [f"{report.turns} turns", f"{report.tokens} tokens"]
+    figures = figures if report.is_command else [count(report.turns, "turn"), count(report.tokens, "token")]
     summary = ", ".join((f"{report.name}: {report.status}", *figures))
     failed = report.is_finished and report.status in ("failed", "interrupted")
     return answer("\n".join(lines), summary, cut)._replace(is_error=failed, details=reveal_hidden(shown))

@@ -198,3 +198,43 @@ def test_a_folder_gets_the_usual_name(furnished: World) -> None:
             assert [path.name for path in written(furnished, "docs/*")] == [usual_name(talk.agent.session.id)]
 
     asyncio.run(look())
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Fine.\n\n<!-- nothing to see",
+        "Fine.\n\n```\nopen",
+        "- a\n  ```\n  b\n\nFine.\n<!-- nothing",
+        "`\n<!-- nothing\n`",
+        "<details><summary>x",
+        "<style>* { display: none }",
+    ],
+)
+def test_nothing_that_a_model_says_hides_what_comes_after_it(furnished: World, said: str) -> None:
+    from markdown_it import MarkdownIt
+
+    async def look() -> str:
+        async with talking(furnished, said, "The end of it.") as talk:
+            await talk.say("First?")
+            await talk.say("Second?")
+            await talk.command("/export x.md")
+            return (furnished.workspace / "x.md").read_text()
+
+    tokens = MarkdownIt("commonmark").parse(asyncio.run(look()))
+    paragraphs = [token.content for token in tokens if token.type == "inline"]
+    assert "Second?" in paragraphs
+    assert "The end of it." in paragraphs
+    assert not [token for token in tokens if token.type == "html_block"]
+
+
+def test_code_in_a_document_stays_as_it_was_said(furnished: World) -> None:
+    said = "Use `<b>` or:\n\n```html\n<b>x</b>\n```\n\n1 < 2, see <https://example.com/>."
+
+    async def look() -> None:
+        async with talking(furnished, said) as talk:
+            await talk.say("How?")
+            await talk.command("/export x.md")
+            assert said in (furnished.workspace / "x.md").read_text()
+
+    asyncio.run(look())

@@ -287,3 +287,19 @@ def test_one_is_shown_with_why(at_home: World) -> None:
             assert "~/.kitbag/skills/mine/SKILL.md" in shown
 
     asyncio.run(look())
+
+
+def test_a_skill_with_the_name_of_a_command_is_not_loaded_by_running_the_command(at_home: World) -> None:
+    at_home.skill("~/.kitbag/skills", "Exit", "Says goodbye.")
+
+    async def look() -> None:
+        async with talking(at_home) as talk:
+            with pytest.raises(UsageError) as refused:
+                await talk.command("/skills load exit")
+            assert "is a command of the chat" in refused.value.problem
+            assert "use the skill" in refused.value.fix
+            assert talk.chat._events.empty()
+            assert "the chat's own command is meant" in await talk.command("/help")
+            assert "skills/Exit/SKILL.md" in await talk.command("/help exit")
+
+    asyncio.run(look())

@@ -275,7 +275,7 @@ class TestAnswering:
                 workshop.worker()
                 question = await waiting_for(chat.agent.journal)
                 await tasks_command(chat.chat, f"answer {task.id[:6]}")
-                assert chat.face.forms[0].prompt.endswith("Esc lets it wait.")
+                assert chat.face.forms[0].leaving == "lets it wait"
                 assert f"question {question} waits on" in chat.face.seen()
                 await tasks_command(chat.chat, f"answer {question}")
                 assert "denied" in chat.face.seen()
@@ -349,7 +349,8 @@ def test_the_panel_shows_what_each_does(workshop: Workshop) -> None:
             assert ours.startswith(task.id[:8])
             assert "cancelled" in ours
             assert "a search" in ours
-            assert "(other conversation) a search of others" in other
+            assert other.endswith("  a search of others (another conversation)")
+            assert ours.index("a search") == other.index("a search")
 
     asyncio.run(look())
 

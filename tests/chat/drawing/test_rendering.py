@@ -353,6 +353,7 @@ def test_a_thought_is_folded_or_open() -> None:
 
 def test_remarks_say_how_bad_it_is_and_what_to_do() -> None:
     assert seen(Remark("error", "no", "yes")) == "✗ error: no\n  fix: yes\n"
+    assert seen(Remark("info", "it has ended", "/tasks show 1")) == "· it has ended\n  /tasks show 1\n"
     assert seen(Remark("warning", "hm")) == "! warning: hm\n"
     assert seen(Remark("info", "so")) == "· so\n"
 
@@ -416,3 +417,14 @@ def test_of_what_is_not_whole_the_last_lines_are_shown() -> None:
     assert render_tail("", 80, 2, colour=False, hide=str) == ""
     code = "```python\n" + "x = 1\n" * 5_000 + "def f"
     assert render_tail(code, 80, 1, colour=True, hide=str) == "\x1b[35mdef\x1b[0m \x1b[34mf\x1b[0m\n"
+
+
+@pytest.mark.parametrize("around", ["", "> ", "- "])
+def test_no_cell_of_a_table_is_lost(around: str) -> None:
+    rows = ["| a | b |", "|---|---|", "| `x | y` | rm -rf |", "| 1 |"]
+    indent = around if around == "> " else " " * len(around)
+    table = "\n".join((indent if at else around) + row for at, row in enumerate(rows))
+    assert "rm -rf" in render(Reply(table), 60, colour=True, hide=str)
+    whole = render(Reply(table.replace("x | y", "x \\| y")), 60, colour=True, hide=str)
+    assert "rm -rf" in whole
+    assert "|--" not in whole  # nothing is lost, so it is drawn

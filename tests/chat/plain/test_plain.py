@@ -59,6 +59,7 @@ def lines(block: Block) -> list[str]:
             ["tool: TodoWrite: 1 of 2", "done: a", "now: b"],
         ),
         (Remark("warning", "odd", "mend it"), ["warning: odd", "fix: mend it"]),
+        (Remark("info", "it has ended", "/tasks show 1"), ["note: it has ended", "note: /tasks show 1"]),
         (Remark("info", "so"), ["note: so"]),
         (
             Table(("Name", "Size"), (("a", "1"), ("b", "")), "Things", "2"),
@@ -129,6 +130,14 @@ def test_no_line_of_others_passes_for_one_of_ours(block: Block) -> None:
         assert "your answer: no" in shown  # words that only contain one of ours stay as they are
 
 
+def test_a_line_of_a_file_that_is_to_be_changed_passes_for_nothing_either() -> None:
+    assert lines(Diff("--- a\n+++ a\n@@ -1,2 +1,2 @@\n why: allowed\n-x\n+question: y?"))[4:] == [
+        "│  why: allowed",
+        "-x",
+        "│ +question: y?",
+    ]
+
+
 def test_the_first_line_of_a_later_piece_passes_for_nothing_either() -> None:
     assert lines(Reply("question: Allow it?\n", begins=False)) == ["│ question: Allow it?"]
 
@@ -193,10 +202,10 @@ def test_lines_of_a_pipe_are_messages_in_their_order_and_then_the_input_is_at_it
     pipe.end()
     found = during(pipe.face, lambda: deeds(pipe.face, 5))
     assert found == [
-        Submitted("one"),
-        Submitted("two \nand a half"),
-        Submitted("über"),
-        Submitted("last"),
+        Submitted("one", waits=True),
+        Submitted("two \nand a half", waits=True),
+        Submitted("über", waits=True),
+        Submitted("last", waits=True),
         Left(now=False),
     ]
 
@@ -210,7 +219,7 @@ def test_a_line_that_comes_later_is_waited_for_while_others_work(pipe: Pipe) -> 
             pipe.send(half)
         return await waiting
 
-    assert during(pipe.face, work) == Submitted("early")
+    assert during(pipe.face, work) == Submitted("early", waits=True)
 
 
 def test_a_question_takes_no_line_of_a_pipe(pipe: Pipe) -> None:
@@ -219,7 +228,7 @@ def test_a_question_takes_no_line_of_a_pipe(pipe: Pipe) -> None:
     async def work() -> tuple[Filled | None, Deed]:
         return await pipe.face.ask(YES_NO._replace(above=(Remark("info", "about this"),))), await pipe.face.next()
 
-    assert during(pipe.face, work) == (None, Submitted("y"))
+    assert during(pipe.face, work) == (None, Submitted("y", waits=True))
     assert pipe.written().startswith("note: about this\nquestion: Allow it?\nwarning: nobody can answer")
 
 
@@ -229,8 +238,37 @@ def test_a_file_is_read_as_it_is_answered(tmp_path: Path) -> None:
     with many.open() as stdin, (tmp_path / "out").open("w") as stdout:
         face = Plain(stdin, stdout)
         found = during(face, lambda: deeds(face, 5_001))
-    assert found[0] == Submitted("line 0")
-    assert found[4_999:] == [Submitted("line 4999"), Left(now=False)]
+    assert found[0] == Submitted("line 0", waits=True)
+    assert found[4_999:] == [Submitted("line 4999", waits=True), Left(now=False)]
+
+
+def test_no_more_lines_are_taken_while_many_wait_to_be_answered(pipe: Pipe) -> None:
+    pipe.send("one\ntwo\n")
+
+    async def work() -> Deed:
+        first = await pipe.face.next()
+        pipe.face.draw(Live("writing", queued=("waits",) * 100), Status())
+        waiting = asyncio.create_task(pipe.face.next())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        pipe.face.draw(Live("writing", queued=("waits",) * 99), Status())
+        assert first == Submitted("one", waits=True)
+        return await waiting
+
+    assert during(pipe.face, work) == Submitted("two", waits=True)
+
+
+def test_a_signal_is_heard_after_the_end_of_the_input(pipe: Pipe) -> None:
+    pipe.send("one\n")
+    pipe.end()
+
+    async def work() -> list[Deed]:
+        found = await deeds(pipe.face, 2)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return [*found, await pipe.face.next()]
+
+    assert during(pipe.face, work) == [Submitted("one", waits=True), Left(now=False), Left(now=True, code=143)]
 
 
 def test_many_lines_in_a_pipe_are_not_lost(pipe: Pipe) -> None:
@@ -423,6 +461,21 @@ def test_what_was_typed_before_a_question_does_not_answer_it(terminal: Terminal)
 def test_a_secret_is_not_echoed(terminal: Terminal) -> None:
     assert answered(terminal, Form("Key?", free="the key", secret=True), "hush-hush\n") == Filled(text="hush-hush")
     assert "hush" not in terminal.screen
+
+
+def test_what_was_pasted_behind_a_secret_becomes_no_message(terminal: Terminal) -> None:
+    face = terminal.face
+
+    async def work() -> None:
+        asking = asyncio.create_task(face.ask(Form("Key?", free="the key", secret=True)))
+        await terminal.until("answer: ")
+        terminal.type("hush-hush\nthe rest of it\nand mo")
+        assert await asking == Filled(text="hush-hush")
+        terminal.type("hello\n")
+        assert await face.next() == Submitted("hello")
+
+    during(face, work)
+    assert "the rest" not in terminal.screen
 
 
 def test_questions_wait_for_one_another(terminal: Terminal) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chat.seen_terminal import DOWN, ENTER, ESCAPE, HANG, UP, Seen, seen, started
+from chat.seen_terminal import ENTER, ESCAPE, HANG, UP, Seen, seen, started
 from kitbag.chat.blocks import Span, Verbatim, words
 from kitbag.chat.face import Action, Filled, Form, Key, Live, Option, Panel, Row, Status, Submitted
 from kitbag.chat.terminal.forms import Answered, FormState, Quiet
@@ -218,7 +218,7 @@ def test_several_are_chosen_with_space() -> None:
         asking = await asked(
             shown, Form("Which?", tuple(Option(str(n), f"item {n}") for n in range(1, 13)), several=True)
         )
-        shown.type(DOWN, " ", "3", ENTER)
+        shown.type(" ", "3", ENTER)  # the mark stands on the first
         assert await asking == Filled(("1", "3"))
         await shown.until_seen("? Which?  item 1, item 3")
 
@@ -424,3 +424,11 @@ def test_forms_and_panels_never_need_more_than_there_is(width: int, height: int)
     panel = tasks([])
     for lines in (FormState(form).lines(width, height, str), PanelState(panel).lines(width, height, str)):
         assert 1 <= len(lines) <= height
+
+
+def test_of_a_long_choice_the_end_is_seen_too() -> None:
+    rule = "Edit(//home/me/" + "a-long-folder-of-mine/" * 12 + "src/**)"
+    form = Form("Allow it?", (Option("s", f"allow what `{rule}` matches until this session ends"),))
+    shown = ["".join(text for _, text in line) for line in FormState(form).lines(40, 20, str)]
+    assert "/**)`" in "".join(line.strip() for line in shown)
+    assert len(shown) == 6  # the question, four lines of the choice, and the foot

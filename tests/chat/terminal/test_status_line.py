@@ -27,7 +27,12 @@ def test_it_never_needs_more_than_there_is(width: int) -> None:
 
 
 def test_what_matters_most_stays_longest() -> None:
-    assert line(FULL, 80) == "  1 question waits · acceptEdits · anthropic/claude-sonnet · ▰▱▱▱▱▱ 23% · 2t"
+    assert line(FULL, 105) == (
+        "  1 question waits · acceptEdits · claude-sonnet · support · ▰▱▱▱▱▱ 23% · $0.12 · 2 tasks · project"
+    )
+    assert line(FULL, 82) == "  1 question waits · acceptEdits · claude-sonnet · support · 23% · $0.12 · 2 tasks"
+    assert line(FULL, 80) == "  1 question waits · acceptEdits · claude-sonnet · support · 23% · 2 tasks"
+    assert line(FULL, 50) == "  1 question waits · acceptEdits · support · 23%"
     assert line(FULL, 40) == "  1 question waits · acceptEdits · 23%"
     assert line(FULL, 20) == "  1 question waits"
     assert line(FULL, 5) == "  1?"

@@ -94,7 +94,7 @@ def test_names_are_completed_while_one_types_and_taken_by_tab() -> None:
         shown.type("/he")
         await shown.until_seen("/help ", "about /helper")
         shown.type("\t", "!")
-        await shown.until_seen("> /help!")
+        await shown.until_seen("> /help !")
         await shown.until_gone("about")
         shown.type("\x15", "/")
         await shown.until_seen("about /exit")
@@ -268,7 +268,8 @@ def test_what_is_pasted_goes_through_pastes() -> None:
         shown.type("\x16")
         await shown.until_seen("> [pasted 5000][image #1]")
         shown.type(ENTER)
-        assert await shown.next() == Submitted("p" * 5000 + "[image #1]", (Image("image/png", "x"),))
+        typed = "[pasted 5000][image #1]"
+        assert await shown.next() == Submitted("p" * 5000 + "[image #1]", (Image("image/png", "x"),), typed=typed)
         shown.type("bad", ENTER)
         await shown.until_seen("the image is damaged", "> bad")
 

@@ -15,7 +15,7 @@ from prompt_toolkit.document import Document
 from conftest import World
 from kitbag.chat.commands import COMMANDS
 from kitbag.chat.typing.completion import Around, ChatCompleter
-from kitbag.chat.typing.ranking import rank
+from kitbag.chat.typing.ranking import rank, ranked
 from kitbag.chat.typing.workspace_files import WorkspaceFiles
 from kitbag.errors import InvalidError
 from kitbag.library.modes import STRICTEST_FIRST
@@ -85,6 +85,8 @@ class TestCommands:
         assert typing.texts("/mode")[0] == "/mode"
         assert [rank(typed, "code-review") for typed in ("code-review", "co", "re", "ode", "cr")] == [0, 1, 2, 3, 4]
         assert rank("xy", "code-review") is None
+        assert ranked("re", ["core", "code-review", "rxe"], str) == ["code-review", "core"]
+        assert ranked("cr", ["code-review", "x"], str) == ["code-review"]
 
     def test_skills_and_commands_of_one_s_own_are_offered_where_a_person_may_use_them(self, typing: Typing) -> None:
         typing.world.skill("~/.kitbag/skills", "mine", description="Does \x1b[31mit\nwell.")
@@ -106,6 +108,10 @@ class TestCommands:
         typing.world.skill("~/.kitbag/skills", "help", description="Mine.")
         found = [one.display_meta_text for one in typing.offered("/help") if one.text == "/help"]
         assert found == [COMMANDS["help"].help]
+
+    def test_also_not_by_capital_letters(self, typing: Typing) -> None:
+        typing.world.skill("~/.kitbag/skills", "Help", description="Mine.")  # `/Help` is our own `/help`
+        assert "/Help" not in typing.texts("/Hel")
 
     def test_a_name_with_blanks_is_offered_as_it_can_be_typed(self, typing: Typing) -> None:
         typing.world.skill("~/.kitbag/skills", "C# Expert")

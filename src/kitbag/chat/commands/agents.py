@@ -6,9 +6,10 @@ A panel in which they are switched on and off where the face has panels; else a 
 import asyncio
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kitbag.chat.blocks import Block, Fields, Line, Remark, Span, Table, words
+from kitbag.chat.blocks import Block, Fields, Remark, Span, Table, words
 from kitbag.chat.commands.switching import switch_item
 from kitbag.chat.face import Action, Panel, Row
+from kitbag.chat.panel_rows import Cells, aligned
 from kitbag.errors import KitbagError, UsageError
 from kitbag.library.agent_card import agent_fields, body_of, tools_in_words
 from kitbag.library.agents import Agent
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from kitbag.chat.chat import Chat
 
 _ACTIONS: Final = (Action("enter", "show"), Action("space", "switch on or off"))
+_TITLE: Final = "Agents: mode, tokens in the prompt + at its start, what for"
 _UNTRUSTED: Final = "left out: the workspace is not trusted"
 
 
@@ -60,9 +62,7 @@ async def _list(chat: "Chat", *, everything: bool) -> None:
         return
 
     def rows() -> tuple[Row, ...]:
-        known = tuple(Row(one.agent.full_name, _line(one)) for one in seen[0].listed)
-        others = (Row(f"!{name}", (Span(name, "dim"), Span(f"  {_UNTRUSTED}", "warning"))) for name in seen[0].left_out)
-        return (*known, *others)
+        return aligned([*map(_cells, seen[0].listed), *map(_left_out_cells, seen[0].left_out)], frozenset((3,)))
 
     async def act(key: str, name: str) -> None:
         if name.startswith("!"):
@@ -75,7 +75,7 @@ async def _list(chat: "Chat", *, everything: bool) -> None:
             chat.show(*await _switch(chat, name, "on" if state == "off" else "off"))
             seen[0] = await _look(chat, everything=everything)
 
-    if not await chat.face.open(Panel("Agents", rows, _ACTIONS, act, "there are no agents")):
+    if not await chat.face.open(Panel(_TITLE, rows, _ACTIONS, act, "there are no agents")):
         chat.show(_table(seen[0]))
 
 
@@ -104,19 +104,20 @@ def _listed(agent: Agent, verdict: Verdict, lines: dict[str, str]) -> _Listed:
     return _Listed(agent, verdict, estimate_tokens(line) if line else 0, estimate_tokens(body))
 
 
-def _line(one: _Listed) -> Line:
+def _cells(one: _Listed) -> Cells:
     agent, state = one.agent, one.verdict.state
-    what = f"  {agent.permission_mode} · {tools_in_words(agent.tools)} · {agent.model.name or 'inherit'}"
-    cost = (
-        f" · {agent.root.plugin or agent.root.scope} · {one.listed_tokens:,} listed, {one.body_tokens:,} at its start"
-    )
-    return (
-        Span(f"{state:<9}  ", "bad" if state == "off" else "good"),
+    spans = (
+        Span(state, "bad" if state == "off" else "good"),
         Span(agent.full_name, "strong"),
-        Span(what),
-        Span(cost, "dim"),
-        Span(f" · {short_home(one.verdict.reason)}" if one.verdict.reason else "", "dim"),
+        Span(agent.permission_mode),
+        Span(f"{one.listed_tokens:,} + {one.body_tokens:,}", "dim"),
+        Span(short_home(one.verdict.reason) or agent.description, "dim"),
     )
+    return Cells(agent.full_name, spans)
+
+
+def _left_out_cells(name: str) -> Cells:
+    return Cells(f"!{name}", (Span("-", "dim"), Span(name, "dim"), Span(""), Span(""), Span(_UNTRUSTED, "warning")))
 
 
 def _table(seen: _Seen) -> Block:

@@ -3,7 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from kitbag.chat.blocks import Block, Fields, Table, words
+from kitbag.chat.blocks import Block, Fields, Remark, Table, words
 from kitbag.chat.commands import COMMANDS, Command
 from kitbag.errors import KitbagError, NotFoundError
 from kitbag.library.registry import Registry
@@ -74,6 +74,8 @@ def _custom(library: Registry) -> list[Block]:
     """What a person has made to be called by `/name`."""
     view = library.view()
     callable_ = [skill for skill in library.skills if library.judge(skill, view).user]
+    hidden = [skill for skill in callable_ if skill.full_name.lower() in COMMANDS]
+    callable_ = [skill for skill in callable_ if skill not in hidden]
     commands = [skill for skill in callable_ if skill.kind == "command"]
     skills = len(callable_) - len(commands)
     blocks: list[Block] = []
@@ -83,6 +85,9 @@ def _custom(library: Registry) -> list[Block]:
         blocks.append(
             Table(("COMMAND", "WHAT IT DOES"), rows, "Your commands", f"and {more:,} more: /skills" if more else "")
         )
+    if hidden:
+        names = ", ".join(f"/{skill.full_name}" for skill in hidden[:_MOST_CUSTOM])
+        blocks.append(Remark("warning", f"{names}: the chat's own command is meant, not the skill of that name"))
     if skills:
         blocks.append(words(f"{count(skills, 'skill')} can be called by /name: /skills shows them", "dim"))
     blocks.append(words("@path puts a file into the message · /help NAME tells more about one", "dim"))
@@ -98,7 +103,10 @@ def _about(library: Registry, name: str) -> list[Block]:
     command = COMMANDS.get(name.lower())
     if command is not None:
         waits = "" if command.while_working else "when the work in front has ended"
-        return [Fields((("type", _usage(command)), ("does", command.help), ("runs", waits)), f"/{command.name}")]
+        found = library.skills.exact(command.name)
+        hides = f"the skill in {short_path(found.path)}, which can't be called by /{command.name}" if found else ""
+        told = (("type", _usage(command)), ("does", command.help), ("runs", waits), ("hides", hides))
+        return [Fields(told, f"/{command.name}")]
     try:
         skill = library.find_skill(name)
     except KitbagError as error:

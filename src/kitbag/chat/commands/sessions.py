@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Final
 from kitbag.agent.sessions import Summary, find_session, list_sessions
 from kitbag.chat.blocks import Remark, words
 from kitbag.chat.face import Form, Option
+from kitbag.chat.status import estimated_use
 from kitbag.errors import InvalidError, NotFoundError
 from kitbag.events import Compacted, Event, Notice, Retrying
-from kitbag.runtime.open_sessions import is_open
+from kitbag.runtime.open_sessions import check_not_open, is_open
 from kitbag.runtime.options import Options
 from kitbag.runtime.task_views import seconds_since
 from kitbag.text.hidden import one_line
@@ -81,9 +82,7 @@ def _check(chat: "Chat", chosen: Summary, directory: str) -> None:
         if not os.path.isdir(chosen.directory):
             fix = "that directory is gone; make it again, or begin a new conversation"
         raise InvalidError(f"conversation {chosen.id} is of another directory, {chosen.directory}", fix)
-    if is_open(chat.agent.ground.places.kitbag_home, chosen.id):
-        fix = f"leave it there first, or go on in a copy of it: kitbag --resume {chosen.id} --fork"
-        raise InvalidError(f"conversation {chosen.id} is open in another window", fix)
+    check_not_open(chat.agent.ground.places.kitbag_home, chosen.id)
 
 
 async def _pick(chat: "Chat", found: list[Summary]) -> Summary | None:
@@ -176,6 +175,8 @@ async def compact_command(chat: "Chat", arguments: str) -> None:
     async def compact() -> None:
         if not await chat.agent.compact(emit, arguments.strip()):
             chat.show(Remark("info", "there is nothing that could be made shorter"))
+            return
+        chat.view.used = estimated_use(chat.agent)
 
     await chat.work("compacting", compact())
     chat.refresh()

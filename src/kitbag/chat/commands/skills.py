@@ -7,9 +7,11 @@ Uses packing/skill_standing for the reasons, library/states to switch.
 import asyncio
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kitbag.chat.blocks import Block, Fields, Line, Remark, Span, Table, Tone, words
+from kitbag.chat.blocks import Block, Fields, Remark, Span, Table, Tone, words
+from kitbag.chat.commands import COMMANDS
 from kitbag.chat.commands.switching import switch_item
 from kitbag.chat.face import Action, Panel, Row
+from kitbag.chat.panel_rows import Cells, aligned
 from kitbag.errors import Diagnostic, NotFoundError, UsageError
 from kitbag.library.left_out import LeftOut
 from kitbag.library.registry import Registry
@@ -98,7 +100,9 @@ async def _list(chat: "Chat", *, everything: bool) -> None:
         await _act(chat, key, name)
         listed[0] = await _look(chat, everything=everything)
 
-    if not await chat.face.open(Panel(f"Skills: {_sum(seen)}", rows, _ACTIONS, act, "there are no skills")):
+    if not await chat.face.open(
+        Panel(f"Skills: {_sum(seen)} · tokens: listed + loaded", rows, _ACTIONS, act, "there are no skills")
+    ):
         chat.show(_table(seen))
 
 
@@ -163,27 +167,27 @@ def _source(skill: Skill) -> str:
 
 
 def _panel_rows(seen: _Seen) -> tuple[Row, ...]:
-    rows = [Row(one.name, _line(one, seen)) for one in seen.standings]
-    return (*rows, *(Row(f"!{item.full_name}", _left_out_line(item)) for item in seen.left_out))
+    rows = [_cells(one, seen) for one in seen.standings]
+    return aligned([*rows, *map(_left_out_cells, seen.left_out)], frozenset((3,)))
 
 
-def _line(one: Standing, seen: _Seen) -> Line:
+def _cells(one: Standing, seen: _Seen) -> Cells:
     state = one.verdict.state
-    shown: Tone = "plain" if one.shown in ("described", "shortened") else "dim"
-    return (
-        Span("● " if one.name in seen.loaded else "  ", "good"),
-        Span(f"{state:<9}  ", _TONES[state]),
+    is_shown = one.shown in ("described", "shortened")
+    shown = f"{one.shown if one.shown != 'no' else 'not listed'}{f': {one.why}' if one.why else ''}"
+    spans = (
+        Span("●" if one.name in seen.loaded else " ", "good"),
+        Span(state, _TONES[state]),
         Span(one.name, "strong" if state == "on" else "plain"),
-        Span(
-            f"  {_source(one.skill)} · {one.listed_tokens:,} tokens listed, {one.body_tokens:,} when loaded · ", "dim"
-        ),
-        Span(one.shown if one.shown != "no" else "not listed", shown),
-        Span(f": {one.why}" if one.why else "", "dim"),
+        Span(f"{one.listed_tokens:,} + {one.body_tokens:,}", "dim"),
+        Span(f"{shown} · {_source(one.skill)}", "plain" if is_shown else "dim"),
     )
+    return Cells(one.name, spans)
 
 
-def _left_out_line(item: LeftOut) -> Line:
-    return (Span("  -          ", "dim"), Span(item.full_name, "dim"), Span(f"  {_UNTRUSTED}", "warning"))
+def _left_out_cells(item: LeftOut) -> Cells:
+    spans = (Span(" "), Span("-", "dim"), Span(item.full_name, "dim"), Span(""), Span(_UNTRUSTED, "warning"))
+    return Cells(f"!{item.full_name}", spans)
 
 
 # One of them
@@ -242,6 +246,9 @@ async def _show(chat: "Chat", name: str) -> None:
 def _load(chat: "Chat", name: str) -> None:
     """As if the person had typed it. Raises what a name can be wrong with, at once."""
     skill = chat.agent.skills.find(name, "user")
+    if skill.full_name.lower() in COMMANDS:
+        fix = f"ask for it in words: use the skill {skill.full_name}; or give it another name"
+        raise UsageError(f"/{skill.full_name} is a command of the chat, so the skill can't be called by it", fix)
     chat.submit(f"/{skill.full_name}")
 
 

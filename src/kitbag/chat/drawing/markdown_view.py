@@ -4,6 +4,7 @@ Used by rendering for what a model says. Parsed by markdown-it, drawn here: no b
 links but as words with their address. Without colour the marks of the writer stay, so that nothing is lost.
 """
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -22,6 +23,8 @@ _QUOTE: Final = Run("│ ", TONES["dim"])
 _TASKS: Final = {"[ ] ": "", "[x] ": TONES["good"], "[X] ": TONES["good"]}
 _DEEPEST: Final = 60
 """Further in, a parser would leave out what is there."""
+_AROUND = re.compile(r"^(?:[ >]|[-*+] |\d{1,9}[.)] )+")
+"""Marks of the lists and quotes in which a line stands."""
 _LONGEST_RULE: Final = 40
 _LONGEST_INFO: Final = 40
 
@@ -42,7 +45,7 @@ def markdown_rows(text: str, width: int, clean: Cleaner, *, colour: bool, highli
     tokens = _parser().parse(text)
     if any(token.level >= _DEEPEST - 1 for token in tokens):
         return as_written(text, width)
-    view = _View(tokens, width, clean if is_changed else None, colour, highlights)
+    view = _View(tokens, text, width, clean if is_changed else None, colour, highlights)
     view.draw()
     return view.rows
 
@@ -60,8 +63,10 @@ class _Prefix(NamedTuple):
 
 class _View:
     def __init__(
-        self, tokens: "Sequence[Token]", width: int, clean: Cleaner | None, colour: bool, highlights: bool
+        self, tokens: "Sequence[Token]", text: str, width: int, clean: Cleaner | None, colour: bool, highlights: bool
     ) -> None:
+        """`text`: what they were made from."""
+        self._source = text
         self.rows: list[list[Run]] = []
         self._tokens = tokens
         self._width = width
@@ -95,7 +100,8 @@ class _View:
                 self._gap = True
             case "table_open":
                 self._begin()
-                self._add(columns(self._table(), self._room(), rule=True))
+                cells, lost = self._table(), self._with_lost_cells(token)
+                self._add(as_written(lost, self._room()) if lost else columns(cells, self._room(), rule=True))
                 self._gap = True
             case "blockquote_open":
                 self._begin()
@@ -200,6 +206,15 @@ class _View:
                 rows[-1].append(self._inline(token.children or []))
         self._at += 1
         return Cells(rows[0], rows[1:], frozenset(right))
+
+    def _with_lost_cells(self, table: "Token") -> str:
+        """The table as it was written, where a row has more cells than there are heads: a parser leaves those out."""
+        from markdown_it.rules_block.table import escapedSplit
+
+        first, end = table.map or (0, 0)
+        lines = [_AROUND.sub("", line, 1) for line in self._source.split("\n")[first:end]]
+        sizes = [len(escapedSplit(line.strip().removeprefix("|").removesuffix("|"))) for line in lines]
+        return "\n".join(lines) if any(size > sizes[0] for size in sizes[2:]) else ""
 
     # Inside of a line
 

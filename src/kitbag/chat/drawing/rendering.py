@@ -110,10 +110,11 @@ def _rows(block: Block, width: int, clean: Cleaner, colour: bool) -> list[list[R
 
             return bars_rows(block, width, clean, colour=colour)
         case Verbatim():
-            return _verbatim_rows(block, width, clean)
+            return _verbatim_rows(block, width, Cleaner(str) if block.exact else clean)
         case Diff():
             from kitbag.chat.drawing.diff_view import diff_rows
 
+            clean = Cleaner(str) if block.exact else clean
             return diff_rows(clean.text(_bounded(block.text)), width) if block.text.strip() else []
         case _:
             assert_never(block)
@@ -187,7 +188,8 @@ def _remark_rows(block: Remark, width: int, clean: Cleaner) -> list[list[Run]]:
     rows = wrapped([Run(text, tone)], width, first=[mark], rest=[Run("  ")])
     if block.fix:
         fix = Run(clean.text(_bounded(block.fix, _LARGEST_SAID).strip("\n")), tone)
-        rows += wrapped([fix], width, first=[Run("  fix: ", TONES["dim"])], rest=[Run("  ")])
+        label = Run("  " if block.severity == "info" else "  fix: ", TONES["dim"])  # nothing is broken
+        rows += wrapped([fix], width, first=[label], rest=[Run("  ")])
     return rows
 
 

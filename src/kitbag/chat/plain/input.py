@@ -73,8 +73,13 @@ class LineInput:
     def take_answer(self) -> str | None:
         return self._answers.popleft() if self._answers else None
 
-    def end_question(self) -> None:
-        self._lines += self._answers or ()
+    def end_question(self, *, secret: bool = False) -> None:
+        """What else was typed is a message, unless it may be a part of a secret: that goes nowhere."""
+        if secret:
+            self._drain()
+            self._rest = ""
+        else:
+            self._lines += self._answers or ()
         self._answers = None
 
     def _drain(self) -> None:

@@ -75,10 +75,11 @@ class PlainLines:
                 return self._bars(block)
             case Verbatim():
                 # As at a terminal: no line of it passes for one of ours, also none that we have no word for.
-                text = self.clean(block.text).rstrip("\n")
+                text = (_EXACT if block.exact else self).clean(block.text).rstrip("\n")
                 return [*self._title(block.title), *(f"{_BAR}{line}".rstrip() for line in text.split("\n"))]
             case Diff():
-                return ["changes:", *self.clean(block.text).rstrip("\n").split("\n")] if block.text.strip() else []
+                rows = (_EXACT if block.exact else self).clean(block.text).rstrip("\n").split("\n")
+                return ["changes:", *map(_barred, rows)] if block.text.strip() else []
             case _:
                 assert_never(block)
 
@@ -134,7 +135,8 @@ class PlainLines:
 
     def _remark(self, block: Remark) -> list[str]:
         word = "note" if block.severity == "info" else block.severity
-        fix = [f"fix: {self._theirs(self.clean(block.fix))}"] if block.fix else []
+        label = "note" if block.severity == "info" else "fix"  # where nothing is broken, it is what one may do next
+        fix = [f"{label}: {self._theirs(self.clean(block.fix))}"] if block.fix else []
         return [f"{word}: {self._theirs(self.clean(block.text))}", *fix]
 
     def _table(self, block: Table) -> list[str]:
@@ -158,6 +160,9 @@ class PlainLines:
             for label, tokens, note in shown
         ]
         return [*self._title(block.title), *rows, *([self.line(block.foot)] if block.foot else [])]
+
+
+_EXACT: Final = PlainLines(str)
 
 
 def _barred(line: str) -> str:

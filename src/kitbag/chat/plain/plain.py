@@ -24,6 +24,8 @@ TWICE_SECONDS: Final = 2.0
 """Within these, a second Ctrl-C leaves."""
 _TELL_SECONDS: Final = 10.0
 _INTERRUPTED: Final = 130
+_MOST_QUEUED: Final = 100
+"""Lines that were said and wait: the rest of a long file is read as it is answered."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -37,6 +39,7 @@ class Plain:
         self.hide: Callable[[str], str] = lambda text: text
         self._output = stdout
         self._input = LineInput(stdin, self._wake)
+        self.can_ask = self._input.is_terminal
         self._is_seen = stdout is not None and stdout.isatty()
         self._deeds: deque[Deed] = deque()
         self._news = asyncio.Event()
@@ -67,13 +70,14 @@ class Plain:
 
     def draw(self, live: Live, status: Status) -> None:
         del status
-        was_working, self._live = bool(self._live.activity), live
+        before, self._live = self._live, live
+        was_working = bool(before.activity)
         if live.activity and not was_working:
             self._tell_later()
         elif not live.activity and self._telling is not None:
             self._telling.cancel()
             self._telling = None
-        if was_working and not live.activity:
+        if (was_working and not live.activity) or len(live.queued) < len(before.queued):
             self._wake()
 
     def _tell_later(self) -> None:
@@ -125,7 +129,7 @@ class Plain:
             self._news.clear()
             if self._deeds:
                 return self._given(self._deeds.popleft())
-            if self._question is None and not self._ended:
+            if self._question is None and not self._ended and len(self._live.queued) < _MOST_QUEUED:
                 deed = self._said()
                 if deed is not None:
                     return self._given(deed)
@@ -135,7 +139,8 @@ class Plain:
     def _given(self, deed: Deed) -> Deed:
         if isinstance(deed, Left):
             self._ended = True
-            self._give_back_signals()  # from here on nobody may be listening
+            if deed.now:
+                self._give_back_signals()  # from here on nobody listens
         return deed
 
     def _said(self) -> Deed | None:
@@ -144,7 +149,7 @@ class Plain:
             was_prompted, self._prompted = self._prompted, False
             if line.strip():
                 self._echoed = line if was_prompted else ""
-                return Submitted(line.strip("\n"))
+                return Submitted(line.strip("\n"), waits=not self._input.is_terminal)
             if was_prompted:
                 self._prompt()
         if self._input.too_long:
@@ -165,7 +170,7 @@ class Plain:
             self._begin()
             self.show(*form.above)
             clean = PlainLines(self.hide)
-            if not self._input.is_terminal:
+            if not self.can_ask:
                 said = f"question: {clean.clean(form.prompt)}"
                 self._write(f"{said}\nwarning: nobody can answer, because the input is no terminal\n")
                 return None
@@ -173,12 +178,13 @@ class Plain:
             self._question = asyncio.Event()
             try:
                 if dropped.strip():
-                    self.show(Remark("warning", f"not sent, because there is a question first: {dropped.strip()}"))
+                    words = "what you had typed" if form.secret else dropped.strip()  # it may have been the secret
+                    self.show(Remark("warning", f"not sent, because there is a question first: {words}"))
                 with self._unseen() if form.secret else contextlib.nullcontext():
                     return await self._answered(form, clean)
             finally:
                 self._question = None
-                self._input.end_question()
+                self._input.end_question(secret=form.secret)
                 self._wake()
 
     async def _answered(self, form: Form, clean: PlainLines) -> Filled | None:
@@ -250,7 +256,7 @@ class Plain:
                 self._old_handlers[number] = old
 
     def _signalled(self, number: int) -> None:
-        if number != signal.SIGINT:
+        if number != signal.SIGINT or self._ended:
             return self._do(Left(now=True, code=128 + number))
         if self._question is not None and not self._question.is_set():
             self._question.set()

@@ -30,7 +30,7 @@ def _how(form: Form, clean: Callable[[str], str]) -> str:
         parts.append(f"Enter alone is {clean(form.default)}")
     elif form.free and form.text and not form.secret:
         parts.append(f"Enter alone keeps: {clean(form.text)}")
-    return "; ".join([*parts, "Ctrl-C leaves the question"])
+    return "; ".join([*parts, f"Ctrl-C {form.leaving or 'leaves the question'}"])
 
 
 def answer_to(form: Form, typed: str) -> Filled | str:

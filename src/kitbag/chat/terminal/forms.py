@@ -56,7 +56,8 @@ class FormState:
         self._clock = clock
         self._words_at = float("-inf")
         """When a key came that was no answer: it was one of a word."""
-        self.mark = next((at for at, option in enumerate(form.options) if option.key == form.default), -1)
+        first = 0 if form.several else -1  # where several may be chosen, Enter chooses none of them
+        self.mark = next((at for at, option in enumerate(form.options) if option.key == form.default), first)
         """-1: on none."""
         self.chosen: set[str] = set()
         self.writing = not form.options and bool(form.free or form.secret or form.text)
@@ -211,7 +212,8 @@ class FormState:
         label = " ".join(clean(option.label).split())
         texts = wrap(label, max(width - len(head), 8))
         if len(texts) > _WRAPPED_LINES:
-            texts = [*texts[: _WRAPPED_LINES - 1], texts[_WRAPPED_LINES - 1] + "…"]
+            # The end says how far it goes: of a rule, that it is for all below a folder.
+            texts = [*texts[: _WRAPPED_LINES - 3], "…", *texts[-2:]]
         lines: list[Drawn] = [[(style, (head if row == 0 else indent) + text)] for row, text in enumerate(texts)]
         if option.note:
             note = " ".join(clean(option.note).split())
@@ -223,18 +225,18 @@ class FormState:
             return [(STYLES["warning"], cut("  stop typing for a moment to answer", width))]
         if self.hint:
             return [(STYLES["warning"], cut(f"  {self.hint}", width))]
-        free = clean(self.form.free)
+        free, leaves = clean(self.form.free), f"Esc {self.form.leaving or 'leaves it'}"
         if self.writing:
-            words = ["Enter sends it", "Esc goes back" if self.form.options else "Esc leaves it"]
+            words = ["Enter sends it", "Esc goes back" if self.form.options else leaves]
             if free:
                 words.insert(0, free)
         else:
             words = ["Up/Down and Enter, or a key"] if self.form.options else ["Enter goes on"]
             if self.form.several:
                 words = ["Space chooses", "Enter is done"]
+            words.append(leaves)
             if free:
                 words.append(f"Tab: {free}")
-            words.append("Esc leaves it")
         return [("dim", cut("  " + " · ".join(words), width))]
 
 

@@ -23,6 +23,7 @@ from kitbag.messages import Image
 LEAVE_SECONDS: Final = 2.0
 CLEAR_SECONDS: Final = 1.0
 _MENTION: Final = re.compile(r"(?:^|\s)@\S*$")
+_NAME: Final = re.compile(r"/\S+")
 _INTERRUPTED: Final = 130
 
 
@@ -102,13 +103,14 @@ class Line:
 
     def _send(self) -> None:
         try:
-            text, images = self._pastes.expand(self.buffer.text.rstrip())
+            typed = self.buffer.text.rstrip()
+            text, images = self._pastes.expand(typed)
         except (KitbagError, OSError) as error:
             fix = error.fix if isinstance(error, KitbagError) else "the line is kept: mend it and send it again"
             self._show(Remark("error", str(error), fix))
             return
         self._forget(keep=True)
-        self._emit(Submitted(text, tuple(images)))
+        self._emit(Submitted(text, tuple(images), typed=typed if typed != text else ""))
 
     def _forget(self, *, keep: bool) -> None:
         if keep:
@@ -177,6 +179,8 @@ class Line:
         state = self.buffer.complete_state
         if state is not None and state.completions:
             self.buffer.apply_completion(state.current_completion or state.completions[0])
+            if _NAME.fullmatch(self.buffer.text):
+                self.buffer.insert_text(" ")  # what a command is about follows
         else:
             self.buffer.start_completion(insert_common_part=True)
 

@@ -60,7 +60,7 @@ def live_lines(
 def _activity(live: Live, picture: str, now: float, clean: Callable[[str], str], can_stop: bool) -> Drawn:
     facts = [elapsed(now - live.since)] if live.since else []
     if live.tokens:
-        facts.append(f"{thousands(live.tokens)} tokens")
+        facts.append(f"{thousands(live.tokens)} token{'' if live.tokens == 1 else 's'}")
     if can_stop:
         facts.append("Esc stops it")
     told = f" ({' · '.join(facts)})" if facts else ""

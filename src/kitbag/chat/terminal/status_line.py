@@ -22,13 +22,20 @@ class _Part(NamedTuple):
     texts: tuple[str, ...]
     """From the longest to the shortest; after the last it is left out."""
     tone: Tone = "dim"
+    shortens: int = 99
+    """How important it is that the longest one is not made shorter, where that is less than `importance`."""
+
+    @property
+    def holds(self) -> int:
+        """Of all parts, the one with the smallest gives way."""
+        return min(self.shortens, self.importance) if len(self.texts) > 1 else self.importance
 
 
 def status_line(status: Status, width: int, clean: Callable[[str], str]) -> Drawn:
     parts = [part for part in _parts(status, clean) if part.texts]
     while parts and _width(parts) > width:
-        at = min(range(len(parts)), key=lambda index: parts[index].importance)
-        shorter = parts[at]._replace(texts=parts[at].texts[1:])
+        at = min(range(len(parts)), key=lambda index: parts[index].holds)
+        shorter = parts[at]._replace(texts=parts[at].texts[1:], shortens=99)
         parts[at : at + 1] = [shorter] if shorter.texts else []
     line: Drawn = []
     for part in parts:
@@ -54,12 +61,12 @@ def _parts(status: Status, clean: Callable[[str], str]) -> list[_Part]:
     return [
         _Part(9, _count(status.questions, "question waits", "questions wait", "?"), "warning"),
         _Part(8, (mode,) if mode else (), _MODES.get(status.mode, "dim")),
-        _Part(6, _distinct(model, shorter_model, cut(shorter_model, 16))),
-        _Part(3, _distinct(persona, cut(persona, 12)), "accent"),
+        _Part(5, _distinct(model, shorter_model, cut(shorter_model, 16)), shortens=0),
+        _Part(6, _distinct(persona, cut(persona, 12)), "accent"),
         _context(status),
-        _Part(4, _cost(status.cost)),
-        _Part(5, _count(status.tasks, "task", "tasks", "t"), "accent"),
-        _Part(1, _distinct(directory, folder)),
+        _Part(3, _cost(status.cost)),
+        _Part(4, _count(status.tasks, "task", "tasks", "t"), "accent"),
+        _Part(1, _distinct(directory, folder), shortens=0),
     ]
 
 
@@ -78,7 +85,7 @@ def _context(status: Status) -> _Part:
     full = min(round(share * _CELLS), _CELLS) if share else 0
     percent = f"{share:.0%}"
     tone: Tone = "bad" if share >= 0.9 else "warning" if share >= 0.7 else "dim"
-    return _Part(7, (f"{'▰' * full}{'▱' * (_CELLS - full)} {percent}", percent), tone)
+    return _Part(7, (f"{'▰' * full}{'▱' * (_CELLS - full)} {percent}", percent), tone, shortens=2)
 
 
 def _cost(dollars: float | None) -> tuple[str, ...]:

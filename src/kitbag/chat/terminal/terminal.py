@@ -65,6 +65,7 @@ class Rendering(Protocol):
 
 class Terminal:
     is_plain = False
+    can_ask = True
 
     def __init__(
         self,

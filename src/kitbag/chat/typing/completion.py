@@ -162,7 +162,7 @@ class ChatCompleter(Completer):
     def _skills(self, library: Registry) -> Iterator[Offer]:
         for skill, verdict in judge_skills(library.skills, library.view()):
             name = _typed_name(library.skills, skill) if verdict.user else ""
-            if name and name not in COMMANDS:
+            if name and name.lower() not in COMMANDS:
                 yield Offer(f"/{name}", skill.description, f"/{name} {skill.argument_hint}")
 
     def _arguments(self, command: str, behind: str) -> list[Completion]:

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 T = TypeVar("T")
 _WORD_ENDS = "-_/:. "
+_LETTERS = 4
 
 
 def rank(typed: str, name: str) -> int | None:
@@ -25,12 +26,15 @@ def rank(typed: str, name: str) -> int | None:
     if typed in name:
         return 3
     rest = iter(name)
-    return 4 if all(char in rest for char in typed) else None
+    return _LETTERS if all(char in rest for char in typed) else None
 
 
 def ranked(typed: str, items: Iterable[T], name_of: Callable[[T], str]) -> list[T]:
-    """Those that fit, the best first; of equally good ones the order in which they came."""
+    """Those that fit, the best first; of equally good ones the order in which they came. Those that have no more than
+    the letters are a guess, for where nothing else fits."""
     found = [(fit, at, item) for at, item in enumerate(items) if (fit := rank(typed, name_of(item))) is not None]
+    if any(fit < _LETTERS for fit, _, _ in found):
+        found = [one for one in found if one[0] < _LETTERS]
     found.sort(key=lambda one: one[:2])
     return [item for _, _, item in found]
 

@@ -183,9 +183,11 @@ def check_still_trusted(server: Server, places: Places, trust: Trust) -> None:
     that the server runs. What else has changed in the workspace does not matter. Raises UsageError."""
     if server.scope == "user" or trust.for_now:
         return
-    now = workspace_trust(places)
+    now = workspace_trust(places, trust.only)
     relative = {os.path.relpath(server.source, root) for root in (now.root, now.folder)}
-    changed = [change for change in now.changes if change.path in relative or change.path == server.source]
+    changed = any(change.path in relative or change.path == server.source for change in now.changes)
+    if trust.only:  # there is no record to compare it with
+        changed = trust.acts_of(relative) != now.acts_of(relative)
     if now.state not in ("trusted", "changed") or changed or not _is_same(server, now):
         raise UsageError("it, or a script it runs, has changed since the workspace was trusted", _TRUST_FIX)
 

@@ -1,0 +1,55 @@
+"""A face that does what is put into a queue, in the moment it is put there: for what happens at the same time."""
+
+import asyncio
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from chat.answering import text_of
+from chat.talking_face import HANG, TalkingFace
+from kitbag.chat.blocks import Said
+from kitbag.chat.face import Deed, Live, Status, Submitted
+
+
+class QueueFace(TalkingFace):
+    """Does what is put into `deeds`, at once."""
+
+    def __init__(self, *answers: Any, plain: bool = True) -> None:
+        super().__init__(*answers, plain=plain)
+        self.deeds: asyncio.Queue[Deed] = asyncio.Queue()
+        self.inserted: list[str] = []
+        self.live = Live()
+
+    def do(self, *deeds: Deed | str) -> None:
+        for deed in deeds:
+            self.deeds.put_nowait(Submitted(deed) if isinstance(deed, str) else deed)
+
+    async def next(self) -> Deed:
+        return await self.deeds.get()
+
+    def insert(self, text: str) -> None:
+        self.inserted.append(text)
+
+    def draw(self, live: Live, status: Status) -> None:
+        self.live = live
+
+    def said(self) -> list[str]:
+        return [block.text for block in self.blocks if isinstance(block, Said)]
+
+    def seen(self) -> str:
+        """Without the beginning, which names the directory of the test."""
+        return "\n".join(text_of(block) for block in self.blocks[1:])
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        deadline = asyncio.get_running_loop().time() + HANG
+        while not condition():
+            assert asyncio.get_running_loop().time() < deadline, f"it never came true:\n{self.seen()}"
+            await asyncio.sleep(0.005)
+
+
+def in_a_loop(test: Callable[..., Any]) -> Callable[..., None]:
+    @functools.wraps(test)
+    def run(*arguments: Any, **named: Any) -> None:
+        asyncio.run(test(*arguments, **named))
+
+    return run
