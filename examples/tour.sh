@@ -88,6 +88,8 @@ say "   And back, as if nothing had happened:"
 step undo --yes
 differences
 
-say "Next: cd examples/workspace, and with a model of your own
+say "Next: cd examples/workspace, and talk to it; setup connects a model of your own
+   $kitbag
+   $kitbag setup
    $kitbag -p 'Why do two tests fail?'
    $kitbag --persona shop/developer -p 'Review PR #123 for security issues'"

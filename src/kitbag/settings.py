@@ -81,6 +81,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting("mcp.characters", "count", 100000, False, "how much a model is told about the tools of all servers"),
     Setting("mcp.environment", "names", [], False, "variables with secrets that a project's servers may be given"),
     Setting("chat.plain", "off|on", "off", False, "the chat in lines alone, as for a screen reader"),
+    Setting("chat.bell", "on|off", "on", False, "a bell when a question waits or long work ended while nobody typed"),
     Setting("search.url", "text", "", False, "where that is: your SearXNG, or another address of the chosen one"),
 )
 PERMISSIONS = ("permissions.mode", "permissions.allow", "permissions.ask", "permissions.deny")

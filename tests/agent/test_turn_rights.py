@@ -58,7 +58,7 @@ def test_what_a_skill_asks_for_is_allowed_until_the_person_speaks(skills: World)
     made.run("Search.")
     assert made.results()[-1] == "heard x"
     loaded = made.of(SkillLoaded)[0]
-    assert loaded.rights == "until your next message: no answer is needed for WebSearch"
+    assert loaded.rights == "until your next message: WebSearch without asking"
     made.run("Once more.")
     assert "nobody can be asked" in made.results()[-1]
 
@@ -70,7 +70,7 @@ def test_to_ask_for_a_loaded_skill_again_allows_it_again(skills: World) -> None:
     assert "loaded already" in made.results()[-2]
     assert made.results()[-1] == "heard x"
     assert not made.of(SkillLoaded)
-    assert "the skill searching, until your next message: no answer" in made.of(Notice)[0].text
+    assert "the skill searching, until your next message: WebSearch without asking" in made.of(Notice)[0].text
 
 
 def test_unloading_a_skill_takes_back_what_it_allowed(skills: World) -> None:

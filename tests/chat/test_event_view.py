@@ -235,7 +235,10 @@ def test_a_skill_says_that_it_was_loaded() -> None:
         SkillUnloaded("pdf", "unloaded"),
     )
     assert seen.blocks[0] == ToolDone("Skill", "pdf", "loaded, 1200 tokens", False, 0.1)
-    assert seen.told == ["loaded skill docx, 300 tokens; Bash is allowed", "skill pdf is not loaded any more"]
+    assert seen.told == [
+        "skill docx, used for this message, 300 tokens; Bash is allowed",
+        "skill pdf is not loaded any more",
+    ]
 
 
 def test_what_happens_beside_is_told_in_words() -> None:

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from chat.talking_face import talking
+from chat.queue_face import QueueFace
+from chat.talking_face import HANG, talking
 from conftest import World
 from kitbag.chat.blocks import Remark, Said
 from kitbag.chat.face import Left, Submitted
@@ -57,12 +58,33 @@ def test_what_was_pasted_is_shown_as_the_words_that_stood_for_it(at_home: World)
 
 def test_what_waits_comes_back_as_it_was_typed(at_home: World) -> None:
     async def talk() -> None:
-        async with talking(at_home, "An answer.") as here:
-            inserted: list[str] = []
-            here.face.insert = inserted.append  # type: ignore[method-assign]
+        face = QueueFace()
+        async with talking(at_home, "An answer.", face=face) as here:
             here.chat.queue.append(Submitted("a\n" * 120, typed="[pasted text #1, 120 lines]"))
             here.chat._unqueue()
-            assert inserted == ["[pasted text #1, 120 lines]"]
-            here.chat._leaving = Left()
+            assert face.inserted == ["[pasted text #1, 120 lines]"]
+
+    asyncio.run(talk())
+
+
+@pytest.mark.parametrize("word", ["exit", "quit", "/quit"])
+def test_one_leaves_as_one_leaves_a_shell(at_home: World, word: str) -> None:
+    async def talk() -> None:
+        face = QueueFace()
+        async with talking(at_home, "An answer.", face=face) as here:
+            face.do(word)
+            assert await asyncio.wait_for(here.chat.converse(), HANG) == 0
+            assert here.model.requests == []
+
+    asyncio.run(talk())
+
+
+def test_from_a_pipe_such_a_word_is_a_word(at_home: World) -> None:
+    async def talk() -> None:
+        face = QueueFace()
+        async with talking(at_home, "An answer.", face=face) as here:
+            face.do(Submitted("exit", waits=True), Left(now=False))
+            await asyncio.wait_for(here.chat.converse(), HANG)
+            assert len(here.model.requests) == 1
 
     asyncio.run(talk())

@@ -1,10 +1,20 @@
 """The end of the chat: whoever leaves is out, whatever still hangs."""
 
+import fcntl
 import os
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable
 
 from chat.driving import Driven
-from chat.pseudo_terminal import CTRL_D
+from chat.pseudo_terminal import CTRL_C, CTRL_D, HANG
+from cli.headless import point, script
 from conftest import World
+from kitbag.testing import ModelServer
 
 HANGS = """
 import asyncio, time
@@ -30,3 +40,75 @@ def test_a_thread_that_hangs_keeps_nobody_from_leaving(world: World) -> None:
 
 def _threads(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/task"))
+
+
+def test_one_ctrl_c_too_many_ends_in_no_traceback(world: World) -> None:
+    world.env["KITBAG_MODEL"] = "offline"
+    with Driven(world, program=HANGS) as driven:
+        driven.until_seen("/help")
+        driven.say("/doctor")
+        driven.until(lambda: _threads(driven.process.pid) > 1)
+        driven.press(CTRL_D)
+        driven.until(lambda: driven.settings_are_as_before() or driven.process.poll() is not None)
+        driven.press(CTRL_C, CTRL_C)
+        assert driven.until_ended() in (130, 0)
+        assert "Traceback" not in driven.all()
+
+
+STUCK = """
+from kitbag.chat import last_resort
+last_resort.SECONDS = 0.3
+from kitbag.cli import main
+main()
+"""
+
+
+def test_sigterm_ends_it_also_where_nobody_reads_what_it_writes(world: World) -> None:
+    with ModelServer(script("word word word\n\n" * 20_000)) as server:
+        point(world, server)
+        with Driven(world, program=STUCK) as driven:
+            driven.until_seen("/help")
+            driven.say("tell me")
+            until(_is_stuck(driven._master))
+            driven.process.send_signal(signal.SIGTERM)
+            assert driven.process.wait(HANG) == 143
+            assert driven.settings_are_as_before()
+
+
+def test_sigterm_ends_it_also_at_a_pipe_that_nobody_reads(world: World) -> None:
+    with ModelServer(script("word word word\n\n" * 20_000)) as server:
+        point(world, server)
+        started = subprocess.Popen(
+            [sys.executable, "-c", STUCK],
+            cwd=world.workspace,
+            env=world.env,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        with started as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(b"tell me\n")
+            process.stdin.flush()
+            until(_is_stuck(process.stdout.fileno()))
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(HANG) == 143
+
+
+def _is_stuck(descriptor: int) -> Callable[[], bool]:
+    """Something is there to be read, and no more comes."""
+    seen: list[int] = []
+
+    def look() -> bool:
+        number = struct.unpack("i", fcntl.ioctl(descriptor, termios.FIONREAD, b"\0" * 4))[0]
+        seen.append(number)
+        return number > 1_000 and len(seen) > 25 and set(seen[-25:]) == {number}
+
+    return look
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + HANG
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.02)

@@ -51,7 +51,7 @@ class TestAllowedForTheTurn:
         assert not (workspace / "b.txt").exists()
         assert "nobody can be asked" in results(house)["b"]
         (loaded,) = house.of(SkillLoaded)
-        assert loaded.rights == "until your next message: no answer is needed for Write"
+        assert loaded.rights == "until your next message: Write without asking"
         assert not house.notices()
 
     def test_a_resumed_session_has_none_of_it(self, house: House) -> None:

@@ -4,6 +4,7 @@ Used wherever something is written down, so that a cancellation never leaves hal
 """
 
 import asyncio
+import contextlib
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -24,3 +25,12 @@ async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
     if not task.cancelled():
         task.exception()  # looked at, or asyncio complains about it
     raise cancelled
+
+
+async def too_late_to_cancel(work: Coroutine[Any, Any, T]) -> T:
+    """To its end, and what it says is told, whoever cancels meanwhile: what a person sees is then what was done."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([task])
+    return task.result()

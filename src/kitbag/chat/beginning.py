@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from kitbag.chat.blocks import Block, Line, Lines, Remark, Span, words
+from kitbag.errors import KitbagError
 from kitbag.events import Notice
 from kitbag.permissions import trust_words
 from kitbag.runtime.agent import Agent
@@ -19,7 +20,7 @@ def beginning(agent: Agent) -> list[Block]:
         (Span("Kitbag", "strong"), Span(f"  {agent.chosen.name} · {agent.permissions.mode}{persona}", "dim")),
         (Span(f"{short_home(agent.ground.places.cwd)} · {known} · /help tells what can be typed", "dim"),),
     ]
-    if agent.session.totals.turns:
+    if agent.session.lines():
         lines.append((Span(f"going on with {agent.session.id}: {agent.session.about}", "dim"),))
     blocks: list[Block] = [Lines(tuple(lines))]
     if agent.chosen.provider == "offline":
@@ -41,10 +42,13 @@ def remarks(agent: Agent, notices: Iterable[Notice]) -> list[Block]:
 
 def goodbye(agent: Agent) -> list[Block]:
     """Nothing where nothing was said: then there is nothing to go on with."""
-    if not agent.session.totals.turns:
+    if not agent.session.lines():
         return []
     blocks: list[Block] = [words(f"to go on: kitbag --resume {agent.session.id}", "dim")]
-    left = agent.delegation.unfinished() if agent.delegation is not None else []
+    try:
+        left = agent.delegation.unfinished() if agent.delegation is not None else []
+    except KitbagError as error:  # who leaves, leaves
+        return [*blocks, Remark("warning", f"what is still at work can't be told: {error.problem}", error.fix)]
     if left:
         names = ", ".join(f"{one.name} {one.id}" for one in left)
         blocks.append(Remark("info", f"still at work in the background: {names}", "kitbag tasks watch"))

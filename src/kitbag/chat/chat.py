@@ -26,6 +26,8 @@ from kitbag.store.held_secrets import Held
 
 OpenAgent = Callable[[Options], Agent]
 _QUEUED_WORDS: Final = 200
+_LEAVES: Final = frozenset(("exit", "quit", "/quit"))
+"""As people are used to leave a shell; from a pipe they are words like all others."""
 
 
 class _Happened(NamedTuple):
@@ -247,6 +249,8 @@ class Chat:
 
     def _take(self, said: Submitted) -> None:
         """At once, or behind what works now."""
+        if said.text.strip().lower() in _LEAVES and not said.waits:
+            said = Submitted("/exit")
         command = _command(said.text)
         at_once = command is not None and command.while_working and not said.waits
         if command is not None and at_once and self._side is None:

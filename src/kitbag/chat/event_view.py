@@ -248,9 +248,10 @@ class EventView:
         match event:
             case SkillLoaded(name, tokens, by, rights):
                 if by == "model":  # the call has said that it was loaded
-                    said = f"the skill {name}, {rights}" if rights else ""
-                else:
-                    said = f"loaded skill {name}, {count(tokens, 'token')}" + (f"; {rights}" if rights else "")
+                    said = f"skill {name}, {rights}" if rights else ""
+                else:  # what is called by `/name` is there for one turn
+                    how = "used for this message" if by == "user" else "loaded"
+                    said = f"skill {name}, {how}, {count(tokens, 'token')}" + (f"; {rights}" if rights else "")
                 self._say(said)
             case SkillUnloaded(name, reason):
                 self._say(f"skill {name} is not loaded any more" + (f": {reason}" if reason != "unloaded" else ""))

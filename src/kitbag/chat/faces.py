@@ -23,14 +23,14 @@ def make_face(places: Places, agent_now: "Callable[[], Agent | None]", *, plain:
     """Plain where there is no terminal that could be drawn on, or where the person wants it so."""
     streams: tuple[object, ...] = (sys.stdin, sys.stdout)  # None where it is closed
     is_terminal = all(isinstance(one, TextIOBase) and one.isatty() for one in streams)
-    wants = load_settings(places.kitbag_home, ()).get("chat.plain") == "on"
-    if plain or wants or not is_terminal or os.environ.get("TERM", "dumb") == "dumb":
+    settings = load_settings(places.kitbag_home, ())
+    if plain or settings.get("chat.plain") == "on" or not is_terminal or os.environ.get("TERM", "dumb") == "dumb":
         from kitbag.chat.plain.plain import Plain
 
         return Plain(sys.stdin, sys.stdout)
     from kitbag.chat.terminal.start import make_terminal
 
-    return make_terminal(places, agent_now)
+    return make_terminal(places, agent_now, rings=settings.get("chat.bell") != "off")
 
 
 async def draw_first(face: Face, directory: str) -> None:

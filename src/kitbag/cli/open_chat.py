@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _SECONDS: Final = 2.0
 """For what threads still do when all is closed. A disk that does not answer keeps nobody from leaving."""
+_INTERRUPTED: Final = 130
 
 
 def open_chat(options: dict[str, Any]) -> int:
@@ -43,10 +44,14 @@ async def _talk(options: dict[str, Any]) -> int:
         code: int = await start.talk(face, places, options_of(options), agents.append)
     finally:
         await face.close()
+        _leave_on(signal.SIGINT, _INTERRUPTED)  # one Ctrl-C too many ends nothing in disorder: all is closed
+    _leave_on(signal.SIGALRM, code)
+    signal.setitimer(signal.ITIMER_REAL, _SECONDS)
+    return code
 
+
+def _leave_on(number: int, code: int) -> None:
     def leave(_: int, __: "FrameType | None") -> None:
         os._exit(code)
 
-    signal.signal(signal.SIGALRM, leave)
-    signal.setitimer(signal.ITIMER_REAL, _SECONDS)
-    return code
+    signal.signal(number, leave)

@@ -75,7 +75,7 @@ class SkillRights(NamedTuple):
         """In a line, behind the skill's name; empty when nothing changes."""
         words: list[str] = []
         if self.grants:
-            words.append(f"no answer is needed for {_named(rule.text for rule in self.grants)}")
+            words.append(f"{_named(rule.text for rule in self.grants)} without asking")
         if self.asked:
             words.append(f"it asks for {_named(self.asked)}, which it does not get: {self.withheld}")
         if limit := self.limit_in_words():

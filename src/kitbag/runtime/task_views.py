@@ -84,15 +84,20 @@ def fields_of(board: Board, task: Task, report: Report) -> list[tuple[str, str]]
         ("tokens", f"{report.tokens:,}" if is_agent else ""),
         ("cost", money(report.cost) if is_agent else ""),
         ("time", duration(seconds_of(task, report))),
-        ("began", task.started or task.created),
-        ("ended", task.ended),
+        ("began", _moment(task.started or task.created)),
+        ("ended", _moment(task.ended)),
         ("directory", board.wish(task.id).starts_in or task.directory),
         ("branch", report.branch),
         ("session", task.session if is_agent else ""),
-        ("of", task.parent or task.root),
+        ("begun by", task.parent or task.root),
         ("begun", f"{task.run} times" if task.run > 1 else ""),
         *(("warning", warning) for warning in task.warnings),
     ]
+
+
+def _moment(at: str) -> str:
+    """`2026-03-02 14:20:00 UTC`, of what the journal writes."""
+    return f"{at[:19].replace('T', ' ')} UTC" if at.endswith("Z") else at
 
 
 def seconds_of(task: Task, report: Report) -> float:

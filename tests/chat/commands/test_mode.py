@@ -69,6 +69,7 @@ def test_shift_tab_goes_round_and_never_to_what_is_freer(at_home: World) -> None
                 await next_mode(talk.chat)
                 seen.append(talk.agent.permissions.mode)
             assert seen == ["acceptEdits", "plan", "default", "acceptEdits"]
+            assert "plan: it reads, and changes nothing\ndefault: it asks" in talk.face.seen()
             await talk.command("/mode locked")
             await next_mode(talk.chat)
             assert talk.agent.permissions.mode == "default"

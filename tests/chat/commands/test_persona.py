@@ -106,7 +106,7 @@ def test_a_name_is_enough_and_so_is_the_full_one(team: World, name: str) -> None
 def test_none_takes_it_off(team: World, name: str) -> None:
     after = persona(team, name)
     assert (after.persona, after.team) == ("", "")
-    assert "You are nobody in particular from now on." in after.text
+    assert "You have no persona from now on." in after.text
 
 
 @pytest.mark.parametrize(("name", "now"), [("dev", "data/dev"), ("none", "")])

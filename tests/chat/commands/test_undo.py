@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from chat.talking_face import TalkingFace, talking
 from conftest import World
 from kitbag.chat.blocks import Diff, Table
 from kitbag.errors import NotFoundError, UsageError
+from kitbag.runtime.undoing import Undoing
 from kitbag.testing import Step
 
 
@@ -36,13 +38,43 @@ def test_it_is_shown_then_taken_back_and_the_model_is_told(at_home: World) -> No
     face = TalkingFace("d", "y")
     shown, told = ask(at_home, "/undo", face=face)
     table = next(block for block in face.blocks if isinstance(block, Table))
-    assert table.rows == (("remove", "+0 -2", "new.txt", ""),)
+    assert (table.headers, table.rows) == (("DO", "CHANGE", "FILE"), (("remove", "+0 -2", "new.txt"),))
     assert table.title == "Take back message 1: make a file"
     assert any(isinstance(block, Diff) and "-two" in block.text for block in face.blocks)
     assert "turn 1 undone: 1 removed" in shown
     assert not (at_home.workspace / "new.txt").exists()
     assert "new.txt" in told
     assert not face.forms[0].default
+
+
+def test_what_is_cancelled_while_files_are_taken_back_is_done_and_told(
+    at_home: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+    restore = Undoing.restore
+
+    def slow(self: Undoing, planned: Any) -> Any:
+        begun.set()
+        may_end.wait(30)
+        return restore(self, planned)
+
+    monkeypatch.setattr(Undoing, "restore", slow)
+
+    async def work() -> str:
+        async with talking(
+            at_home, write("new.txt", "one\n"), "Done.", face=TalkingFace("y"), mode="acceptEdits"
+        ) as talk:
+            await talk.say("make a file")
+            undoing = asyncio.ensure_future(talk.command("/undo"))
+            await asyncio.to_thread(begun.wait, 30)
+            undoing.cancel()
+            await asyncio.sleep(0)
+            assert not undoing.done()
+            may_end.set()
+            return await undoing
+
+    assert "turn 1 undone: 1 removed" in asyncio.run(work())
+    assert not (at_home.workspace / "new.txt").exists()
 
 
 @pytest.mark.parametrize("answer", ["n", None])

@@ -303,6 +303,15 @@ def test_secrets_are_hidden(pipe: Pipe) -> None:
     assert pipe.written() == "kitbag: It is [REDACTED].\n"
 
 
+def test_where_nobody_can_agree_also_what_is_asked_is_shown_without_secrets(pipe: Pipe) -> None:
+    pipe.face.hide = lambda text: text.replace("tok-1", "[REDACTED]")
+    form = YES_NO._replace(above=(Verbatim("curl tok-1", "command", exact=True), Diff("+tok-1", exact=True)))
+    assert during(pipe.face, lambda: pipe.face.ask(form)) is None
+    written = pipe.written()
+    assert "curl [REDACTED]" in written
+    assert "tok-1" not in written
+
+
 def test_a_reader_that_has_gone_ends_it(pipe: Pipe) -> None:
     os.close(pipe.read_end)
     pipe.read_end = -1

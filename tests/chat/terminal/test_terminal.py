@@ -13,7 +13,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.history import InMemoryHistory
 
 from chat.seen_terminal import DOWN, ENTER, ESCAPE, HANG, UP, Seen, seen, started
-from kitbag.chat.blocks import Remark, Reply, Said, Verbatim, words
+from kitbag.chat.blocks import Diff, Remark, Reply, Said, ToolDone, Verbatim, words
 from kitbag.chat.face import Key, Left, Live, Running, Status, Submitted
 from kitbag.errors import InvalidError
 from kitbag.messages import Image
@@ -491,3 +491,18 @@ def test_a_block_that_cannot_be_drawn_is_not_lost() -> None:
         await shown.until_seen("important words", "oops", "writing")
 
     at_terminal(scene, rendering=Broken())
+
+
+def test_a_change_that_was_seen_when_it_was_asked_for_is_not_shown_again_when_it_is_done() -> None:
+    hunk = "@@ -1,1 +1,1 @@\n-old words\n+new words\n"
+
+    async def scene(shown: Seen) -> None:
+        shown.terminal.show(Diff(f"--- /w/a.py\n+++ /w/a.py\n{hunk}"))
+        shown.terminal.show(ToolDone("Edit", "a.py", "+1 -1", False, 0.0, f"--- a.py\n+++ a.py\n{hunk}"))
+        await shown.until_seen("● Edit a.py  +1 -1")
+        assert shown.all().count("new words") == 1
+        other = hunk.replace("new", "other")
+        shown.terminal.show(ToolDone("Edit", "a.py", "+1 -1", False, 0.0, f"--- a.py\n+++ a.py\n{other}"))
+        await shown.until_seen("other words")
+
+    at_terminal(scene)

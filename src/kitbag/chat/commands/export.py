@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kitbag.agent.shielded import too_late_to_cancel
 from kitbag.chat.blocks import Block, Remark, Verbatim, words
 from kitbag.chat.face import Form, Option
 from kitbag.errors import InvalidError
@@ -54,7 +55,7 @@ async def export_command(chat: "Chat", arguments: str) -> None:
         write_file(path, data, agent.ground.workspace, mode=mode, expected_resolved=path)
         return len(data)
 
-    size = await asyncio.to_thread(write)
+    size = await too_late_to_cancel(asyncio.to_thread(write))
     chat.show(words(f"written: {short_path(path)}, {size:,} bytes"))
 
 

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 ORDER: Final[tuple[Mode, ...]] = ("default", "acceptEdits", "plan", "locked", "autonomous")
 _NEXT: Final[dict[str, Mode]] = {"default": "acceptEdits", "acceptEdits": "plan"}
 """From all others, Shift-Tab leads to `default`: what is freer or closed for good is chosen by name."""
+_SHORT: Final[dict[str, str]] = {
+    "default": "it asks before it changes something",
+    "acceptEdits": "it changes files in the workspace without asking",
+    "plan": "it reads, and changes nothing",
+}
 
 
 async def mode_command(chat: "Chat", arguments: str) -> None:
@@ -37,11 +42,12 @@ async def mode_command(chat: "Chat", arguments: str) -> None:
 
 
 async def next_mode(chat: "Chat") -> None:
-    """What Shift-Tab does."""
-    await change_mode(chat, _NEXT.get(chat.agent.permissions.mode, "default"))
+    """What Shift-Tab does. Who goes round with it wants no sentence each time."""
+    mode = _NEXT.get(chat.agent.permissions.mode, "default")
+    await change_mode(chat, mode, words(f"{mode}: {_SHORT[mode]}", "dim"))
 
 
-async def change_mode(chat: "Chat", mode: Mode) -> None:
+async def change_mode(chat: "Chat", mode: Mode, brief: Block | None = None) -> None:
     """Asks where it is the freest one. Raises what `Agent.use_mode` raises."""
     if mode == chat.agent.permissions.mode:
         chat.show(words(f"the mode is {mode} already"))
@@ -52,7 +58,7 @@ async def change_mode(chat: "Chat", mode: Mode) -> None:
     agent = chat.agent
     known = len(agent.notices)
     await agent.use_mode(mode)
-    chat.show(words(f"{mode}: {MEANINGS[mode]}"))
+    chat.show(brief or words(f"{mode}: {MEANINGS[mode]}"))
     # What is missing for autonomous work has been said in the question.
     told, agent.notices = agent.notices[known:], agent.notices[:known]
     chat.show(*(Remark(*notice) for notice in told if mode != "autonomous"))

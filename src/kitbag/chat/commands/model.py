@@ -55,7 +55,7 @@ async def connect_model(chat: "Chat") -> None:
         return
     # A new agent: keys are read when one is opened, and hidden from then on.
     session = chat.agent.session
-    options = chat.agent.options._replace(model="", resume=session.id if session.totals.turns else "", fork=False)
+    options = chat.agent.options._replace(model="", resume=session.id if session.lines() else "", fork=False)
     await chat.open_session(options)
     wanted = str(load_settings(places.kitbag_home, ()).get("model"))
     if wanted:

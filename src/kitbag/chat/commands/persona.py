@@ -70,14 +70,14 @@ async def _change(chat: "Chat", name: str, only_preview: bool) -> None:
     """Raises KitbagError where there is no such persona, or it can't be had."""
     preview = await _preview(chat, name)
     if preview.before == preview.after:
-        chat.show(words(f"you are {_who(preview.after)} already"))
+        chat.show(words(f"{_you_are(preview.after)} already"))
         return
     chat.show(*preview_blocks(preview))
     if only_preview:
         return
     # Not asked for: /persona with the name of before is the way back, and a skill can be loaded again.
     done = await chat.agent.use_persona(name)
-    chat.show(words(f"You are {_who(done.after)} from now on.", "good"), *_told_dropped(done))
+    chat.show(words(f"{_you_are(done.after)} from now on.", "good"), *_told_dropped(done))
     chat.refresh()
 
 
@@ -92,8 +92,8 @@ async def _preview(chat: "Chat", name: str) -> "PersonaChange":
         raise NotFoundError(error.problem, f"there are: {', '.join(known[:_MOST_NAMED])}{more}") from None
 
 
-def _who(name: str) -> str:
-    return name or "nobody in particular"
+def _you_are(name: str) -> str:
+    return f"You are {name}" if name else "You have no persona"
 
 
 def preview_blocks(change: "PersonaChange") -> tuple[Block, ...]:

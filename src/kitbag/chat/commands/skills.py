@@ -28,7 +28,7 @@ _VERBS: Final = (*STATES, "load", "unload", "all")
 _ACTIONS: Final = (
     Action("space", "switch"),
     Action("enter", "show"),
-    Action("l", "load"),
+    Action("l", "use once"),
     Action("u", "unload"),
 )
 _TONES: Final[dict[str, Tone]] = {"on": "good", "name-only": "accent", "user-only": "warning", "off": "bad"}
@@ -101,7 +101,7 @@ async def _list(chat: "Chat", *, everything: bool) -> None:
         listed[0] = await _look(chat, everything=everything)
 
     if not await chat.face.open(
-        Panel(f"Skills: {_sum(seen)} · tokens: listed + loaded", rows, _ACTIONS, act, "there are no skills")
+        Panel(f"Skills: {_sum(seen)} · tokens: listed + body", rows, _ACTIONS, act, "there are no skills")
     ):
         chat.show(_table(seen))
 
@@ -129,10 +129,7 @@ def _asked(chat: "Chat") -> _Asked:
 def _sum(seen: _Seen) -> str:
     listed = sum(one.listed_tokens for one in seen.standings)
     described = sum(one.shown in ("described", "shortened") for one in seen.standings)
-    return (
-        f"{described:,} of {len(seen.standings):,} described · {listed:,} tokens in the prompt"
-        f" · {len(seen.loaded):,} loaded"
-    )
+    return f"{described:,} of {len(seen.standings):,} described, {listed:,} tokens · {len(seen.loaded):,} loaded"
 
 
 def _state(one: Standing, seen: _Seen) -> str:

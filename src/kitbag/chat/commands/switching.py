@@ -3,6 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from kitbag.agent.shielded import too_late_to_cancel
 from kitbag.chat.blocks import Block, Remark, words
 from kitbag.library.states import Group, switch
 from kitbag.settings import State
@@ -31,7 +32,7 @@ async def switch_item(chat: "Chat", group: Group, name: str, wanted: str, before
         blocks.append(words(_told(before, done.now, "load" if group == "skills" else "start"), "dim"))
         return blocks
 
-    return await asyncio.to_thread(write)
+    return await too_late_to_cancel(asyncio.to_thread(write))
 
 
 def _told(before: State, now: State, verb: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
+from kitbag.agent.shielded import too_late_to_cancel
 from kitbag.chat.blocks import Remark, words
 from kitbag.chat.face import Action, Form, Option, Panel
 from kitbag.chat.task_blocks import COLUMNS, LiveTasks, blocks_of_page, blocks_of_task, page_of, table_of
@@ -259,7 +260,7 @@ async def _answer_one(chat: "Chat", queue: ApprovalQueue, waiting: Waiting) -> b
         chat.show(Remark("info", f"question {question.id} waits on", f"/tasks answer {question.id}"))
         return False
     if isinstance(given, Answer):
-        await asyncio.to_thread(queue.answer, question.id, given, "chat")
+        await too_late_to_cancel(asyncio.to_thread(queue.answer, question.id, given, "chat"))
         done = "denied" if given.choice == "deny" else "allowed" if given.scope != "once" else "allowed once"
         chat.show(words(f"{done}: {question.asked_by}", "bad" if given.choice == "deny" else "good"))
     else:

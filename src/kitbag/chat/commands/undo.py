@@ -6,6 +6,7 @@
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from kitbag.agent.shielded import too_late_to_cancel
 from kitbag.chat.blocks import Block, Diff, Remark, Table, words
 from kitbag.chat.face import Form, Option
 from kitbag.errors import UsageError
@@ -36,7 +37,7 @@ async def undo_command(chat: "Chat", arguments: str) -> None:
     if not await _agrees(chat, undoing, planned):
         chat.show(words("nothing was changed"))
         return
-    restored = await asyncio.to_thread(undoing.restore, planned)
+    restored = await too_late_to_cancel(asyncio.to_thread(undoing.restore, planned))
     chat.show(words(result_in_words(planned, restored)))
     chat.show(*(Remark("info", f"left: {short_path(path)}: {why}") for path, why in restored.left))
     error = failed(restored)
@@ -64,7 +65,10 @@ def _table(undoing: Undoing, planned: Planned) -> Block:
     verb = "Do again" if planned.redo else "Take back"
     about = f": {planned.turn.about}" if planned.turn.about else ""
     foot = f"and {count(more, 'more file')}" if more else ""
-    return Table(("DO", "CHANGE", "FILE", "PROBLEM"), rows, f"{verb} message {planned.turn.number}{about}", foot)
+    headers = ("DO", "CHANGE", "FILE", "PROBLEM")
+    columns = 4 if any(step.problem for step in shown) else 3
+    cut = tuple(row[:columns] for row in rows)
+    return Table(headers[:columns], cut, f"{verb} message {planned.turn.number}{about}", foot)
 
 
 async def _agrees(chat: "Chat", undoing: Undoing, planned: Planned) -> bool:

@@ -19,6 +19,11 @@ def is_diff(text: str) -> bool:
     return text.startswith(("--- ", "diff --git ")) and "\n+++ " in text[:2_000]
 
 
+def changes_of(text: str) -> str:
+    """Without the names of the files, which may be written from here or from the root."""
+    return text[text.find("\n@@ ") :].strip("\n") if is_diff(text) and "\n@@ " in text else ""
+
+
 def diff_rows(text: str, width: int, indent: str = "", *, heads: bool = True) -> list[list[Run]]:
     """Of a text that is clean. `heads`: with the names of the files."""
     lines = text.rstrip("\n").split("\n")

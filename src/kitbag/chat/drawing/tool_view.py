@@ -1,7 +1,7 @@
 """A call and its result, and a thought: one line where they are folded, all that there is where they are open.
 
-Used by rendering. What a tool changed in a file is shown in short even where it is folded: that is what a person
-wants to see without asking.
+Used by rendering. What a tool changed in a file, and the last that a command printed, are shown in short even where
+they are folded: that is what a person wants to see without asking.
 """
 
 from typing import Final
@@ -14,11 +14,12 @@ from kitbag.text.in_words import duration
 
 FOLDED_LINES: Final = 12
 _ERROR_LINES: Final = 5
+_PRINTED_LINES: Final = 3
+"""Of a command that went well."""
 _OPEN_LINES: Final = 400
 _OPEN_CHARACTERS: Final = 60_000
 _INDENT: Final = "  "
-_LISTS: Final = frozenset(("TodoWrite",))
-"""Their details are shown even where they are folded."""
+_COMMANDS: Final = frozenset(("Bash",))
 _KEY: Final = "Ctrl-O"
 
 
@@ -43,11 +44,12 @@ def tool_rows(done: ToolDone, width: int, clean: Cleaner) -> list[list[Run]]:
         rows += _left(body, _OPEN_LINES, width, key="")
         if left_out:
             rows.append([Run(f"{_INDENT}… {left_out:,} more characters are left out", TONES["dim"])])
-    elif is_diff(details) or done.name in _LISTS:
+    elif is_diff(details):
         rows += _left(body, FOLDED_LINES, width)
-    elif done.is_error:
+    elif done.is_error or done.name in _COMMANDS:
         tail = clean.text(done.details[-_OPEN_CHARACTERS:])
-        rows += _left(_body(tail, width), _ERROR_LINES, width, from_end=True)
+        most = _ERROR_LINES if done.is_error else _PRINTED_LINES
+        rows += _left(_body(tail, width), most, width, from_end=True)
     return rows
 
 

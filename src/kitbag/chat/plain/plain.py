@@ -13,8 +13,9 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any, Final
 
-from kitbag.chat.blocks import Block, Remark, Said
+from kitbag.chat.blocks import Block, Diff, Remark, Said, Verbatim
 from kitbag.chat.face import Deed, Filled, Form, Key, Left, Live, Panel, Status, Submitted
+from kitbag.chat.last_resort import end_for_sure, stand_down
 from kitbag.chat.plain.input import LONGEST_LINE, LineInput
 from kitbag.chat.plain.lines import PlainLines
 from kitbag.chat.plain.questions import answer_to, question_lines
@@ -168,7 +169,8 @@ class Plain:
     async def ask(self, form: Form) -> Filled | None:
         async with self._asking:
             self._begin()
-            self.show(*form.above)
+            # Where nobody agrees to anything, nothing is exact: it may be the log of a program.
+            self.show(*(form.above if self.can_ask else map(_with_secrets_hidden, form.above)))
             clean = PlainLines(self.hide)
             if not self.can_ask:
                 said = f"question: {clean.clean(form.prompt)}"
@@ -254,6 +256,8 @@ class Plain:
                 old = signal.getsignal(number)
                 self._loop.add_signal_handler(number, self._signalled, number)
                 self._old_handlers[number] = old
+                if number != signal.SIGINT:
+                    end_for_sure(number)
 
     def _signalled(self, number: int) -> None:
         if number != signal.SIGINT or self._ended:
@@ -272,6 +276,8 @@ class Plain:
         return self._wake()
 
     def _give_back_signals(self) -> None:
+        if self._old_handlers:
+            stand_down()
         for number, old in self._old_handlers.items():
             with contextlib.suppress(ValueError, RuntimeError, OSError, TypeError):
                 if self._loop is not None and not self._loop.is_closed():
@@ -289,3 +295,7 @@ class Plain:
         if self._prompted:
             self._write("\n", ends=False)
             self._prompted = False
+
+
+def _with_secrets_hidden(block: Block) -> Block:
+    return block._replace(exact=False) if isinstance(block, Verbatim | Diff) else block

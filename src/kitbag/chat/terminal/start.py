@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _MOST_SESSIONS = 20
 
 
-def make_terminal(places: Places, agent_now: "Callable[[], Agent | None]") -> Terminal:
-    """`agent_now`: of the conversation, once there is one."""
+def make_terminal(places: Places, agent_now: "Callable[[], Agent | None]", *, rings: bool = True) -> Terminal:
+    """`agent_now`: of the conversation, once there is one. `rings`: a bell for a person who is away."""
     completers: dict[int, Completer] = {}
 
     def completer() -> Completer | None:
@@ -43,7 +43,7 @@ def make_terminal(places: Places, agent_now: "Callable[[], Agent | None]") -> Te
         return terminal.hide(text)  # which is another one once there is a conversation
 
     history = History(places.kitbag_home, places.cwd, hide, tell)
-    terminal = Terminal(history=history, completer=DynamicCompleter(completer), pastes=_LatePastes(tell))
+    terminal = Terminal(history=history, completer=DynamicCompleter(completer), pastes=_LatePastes(tell), rings=rings)
     return terminal
 
 

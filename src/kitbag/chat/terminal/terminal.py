@@ -20,17 +20,19 @@ from prompt_toolkit.input import Input
 from prompt_toolkit.output import Output
 from prompt_toolkit.styles import Style
 
-from kitbag.chat.blocks import Block, Remark, Reply
+from kitbag.chat.blocks import Block, Diff, Remark, Reply, ToolDone
+from kitbag.chat.drawing.diff_view import changes_of
 from kitbag.chat.drawing.styled import Cleaner
 from kitbag.chat.face import Deed, Filled, Form, Left, Live, Panel, Status, Submitted
 from kitbag.chat.terminal.asking import Asking
+from kitbag.chat.terminal.attention import Attention
 from kitbag.chat.terminal.keys import Deeds, make_bindings, teach_first_sequences, teach_keyboard
 from kitbag.chat.terminal.layout import Cleaning, Look, Picture
 from kitbag.chat.terminal.line import Line, Pasting
 from kitbag.chat.terminal.live import FRAME_SECONDS, is_working
 from kitbag.chat.terminal.opening import Opening
 from kitbag.chat.terminal.screen import ASK_KEYBOARD, InlineApplication
-from kitbag.chat.terminal.signals import handled
+from kitbag.chat.terminal.signals import as_it_is, handled
 from kitbag.chat.terminal.tail import drawn_lines
 from kitbag.chat.terminal.text import Drawn, wrap
 from kitbag.errors import KitbagError
@@ -78,8 +80,9 @@ class Terminal:
         output: Output | None = None,
         environment: Mapping[str, str] = os.environ,
         clock: Callable[[], float] = time.monotonic,
+        rings: bool = True,
     ) -> None:
-        """Nothing is drawn before something is shown, drawn or waited for."""
+        """Nothing is drawn before something is shown, drawn or waited for. `rings`: a bell for who is away."""
         self.hide: Callable[[str], str] = lambda text: text
         self._cleaner = Cleaner(lambda text: self.hide(text))  # noqa: PLW0108 - the chat sets another one later
         self._rendering = rendering
@@ -113,6 +116,8 @@ class Terminal:
         self._asking = Asking(self.show, self._changed, clock, lambda: bool(self._line.buffer.text.strip()))
         self._opening = Opening(self.show, self._changed)
         self._make_application(input, output, environment)
+        write = self._app.output.write_raw
+        self._attention = Attention(write, self._cleaner.line, clock, environment, rings=rings)
 
     def _make_application(self, input_: Input | None, output: Output | None, environment: Mapping[str, str]) -> None:
         teach_first_sequences()
@@ -207,10 +212,18 @@ class Terminal:
         return again + self._together_new(width)
 
     def _together_new(self, width: int) -> str:
-        blocks, self._unprinted = self._unprinted, []
         above = self._printed[-1] if self._printed else None
-        self._printed.extend(blocks)
+        blocks, self._unprinted = self._unprinted, []
+        for at, block in enumerate(blocks):
+            blocks[at] = self._once(block)
+            self._printed.append(blocks[at])
         return self._together(above, blocks, width)
+
+    def _once(self, block: Block) -> Block:
+        """What was seen when it was asked for is not shown again, folded, when it is done."""
+        changes = changes_of(block.details) if isinstance(block, ToolDone) and not block.is_open else ""
+        is_known = changes and any(isinstance(one, Diff) and changes_of(one.text) == changes for one in self._printed)
+        return block._replace(details="") if is_known and isinstance(block, ToolDone) else block
 
     def _together(self, above: Block | None, blocks: Iterable[Block], width: int) -> str:
         texts: list[str] = []
@@ -238,6 +251,9 @@ class Terminal:
     def _compose(self, _: object) -> None:
         size = self._app.output.get_size()
         self._picture.compose(size.columns, size.rows)
+        asks = self._asking.state is not None or self._status.questions > 0
+        standing = "asks" if asks else "works" if is_working(self._live) else "rests"
+        self._attention.tell(standing, self._status.directory)
         self._last_picture = time.monotonic()
         if is_working(self._live):
             self._draw_soon(FRAME_SECONDS)
@@ -295,6 +311,7 @@ class Terminal:
         self._deeds.put_nowait(deed)
 
     def _key_pressed(self, _: object) -> None:
+        self._attention.key()
         if self._picture.shows_line():
             self._asking.typing.key()
 
@@ -342,7 +359,7 @@ class Terminal:
             signal.SIGHUP: lambda: self._leave(_GONE),
             signal.SIGCONT: self._continued,
         }
-        with handled(told):
+        with handled(told, as_it_is(self._app.input)):
             try:
                 await self._app.run_async(
                     pre_run=lambda: self._app.output.write_raw(ASK_KEYBOARD), set_exception_handler=False
@@ -364,6 +381,9 @@ class Terminal:
             self._next_picture = None
         self._asking.end()
         self._opening.end()
+        with contextlib.suppress(OSError):
+            self._attention.end()
+            self._app.output.flush()
 
     def _leave(self, code: int) -> None:
         if self._left is None:

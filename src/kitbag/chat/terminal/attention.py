@@ -1,0 +1,66 @@
+"""What reaches a person who looks at something else: the window's title says how it stands, and a bell rings when a
+question waits or long work has ended while nobody typed.
+
+Used by terminal, which tells before each picture how things stand. Writes only when that has changed.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Final, Literal
+
+AWAY_SECONDS: Final = 10.0
+"""Who has typed within this time sees it without a bell."""
+_BELL: Final = "\a"
+_KEEP_TITLE: Final = "\x1b[22;2t"
+_OLD_TITLE: Final = "\x1b]2;\x1b\\\x1b[23;2t"
+"""Empty where the terminal keeps none, else the one that was there before."""
+_TITLED: Final = ("xterm", "tmux", "screen", "rxvt", "alacritty", "foot", "konsole", "wezterm", "contour", "st-", "vte")
+"""Kinds of terminals that know titles; another one might print them."""
+_MARKS: Final = {"asks": "? ", "works": "… ", "rests": ""}
+_LONGEST: Final = 60
+
+Standing = Literal["asks", "works", "rests"]
+
+
+class Attention:
+    def __init__(
+        self,
+        write: Callable[[str], None],
+        clean: Callable[[str], str],
+        clock: Callable[[], float],
+        environment: Mapping[str, str],
+        *,
+        rings: bool,
+    ) -> None:
+        self._write = write
+        self._clean = clean
+        self._clock = clock
+        self._rings = rings
+        self._has_title = environment.get("TERM", "").startswith(_TITLED)
+        self._last_key = clock()
+        self._standing: Standing = "rests"
+        self._title = ""
+
+    def key(self) -> None:
+        self._last_key = self._clock()
+
+    def tell(self, standing: Standing, directory: str) -> None:
+        before, self._standing = self._standing, standing
+        self._name_window(standing, directory)
+        is_news = standing == "asks" or (standing == "rests" and before == "works")
+        if self._rings and is_news and standing != before and self._clock() - self._last_key >= AWAY_SECONDS:
+            self._write(_BELL)
+
+    def _name_window(self, standing: Standing, directory: str) -> None:
+        folder = self._clean(os.path.basename(directory))
+        title = f"{_MARKS[standing]}kitbag{f' · {folder}' if folder else ''}"[:_LONGEST]
+        if not self._has_title or title == self._title:
+            return
+        self._write(f"{'' if self._title else _KEEP_TITLE}\x1b]2;{title}\x1b\\")
+        self._title = title
+
+    def end(self) -> None:
+        """The window is called as before."""
+        if self._title:
+            self._title = ""
+            self._write(_OLD_TITLE)
