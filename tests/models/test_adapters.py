@@ -174,6 +174,7 @@ def test_a_stream_that_falls_silent_is_given_up(connect: Connect) -> None:
         (408, {}, "", "transient", None),
         (400, {}, '{"error": {"message": "bad field"}}', "bad-request", None),
         (400, {}, '{"error": {"message": "prompt is too long: 210000 tokens"}}', "too-long", None),
+        (400, {}, '{"error": {"message": "Your credit balance is too low to access the API"}}', "spent", None),
         (401, {}, "", "auth", None),
         (403, {}, "", "auth", None),
         (404, {}, "", "bad-request", None),

@@ -29,6 +29,8 @@ _TOO_LONG = re.compile(
     re.IGNORECASE,
 )
 _SPENT = re.compile(r"quota|billing|credit|insufficient|spend|payment", re.IGNORECASE)
+_NO_MONEY = re.compile(r"credit balance|insufficient (?:funds|balance|credits?)", re.IGNORECASE)
+"""As some say it with the status of a request that is wrong."""
 _TRANSIENT = frozenset((408, 409, 425, 500, 502, 503, 504))
 
 
@@ -156,7 +158,7 @@ def failed(provider: str, kind: str, message: str) -> ModelError:
 def _kind(status: int, message: str, limited: bool) -> FailureKind:
     if status in (401, 403):
         return "auth"
-    if status == 402:
+    if status == 402 or (status == 400 and _NO_MONEY.search(message)):
         return "spent"
     if status == 413 or (status == 400 and _TOO_LONG.search(message)):
         return "too-long"

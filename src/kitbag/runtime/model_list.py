@@ -37,7 +37,7 @@ def price_in_words(dollars: dict[str, float | None]) -> str:
     if dollars["input"]:
         out = f", ${dollars['output']:g} out" if dollars["output"] is not None else ""
         return f"${dollars['input']:g} in{out} for a million tokens"
-    return "nothing" if dollars["input"] == 0 else "not known"
+    return "free" if dollars["input"] == 0 else "not known"
 
 
 def about_providers(sources: Sources) -> list[dict[str, Any]]:

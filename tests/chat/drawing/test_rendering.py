@@ -314,9 +314,7 @@ def test_an_open_result_says_what_is_left_out() -> None:
 def test_the_last_that_a_command_printed_is_seen_also_where_it_is_folded():
     printed = "\n".join(f"line {n}" for n in range(1, 10))
     shown = seen(ToolDone("Bash", "make", "exit 0, 9 lines", False, 0.0, printed))
-    assert shown == (
-        "● Bash make  exit 0, 9 lines\n  … 6 more lines (Ctrl-O)\n  line 7\n  line 8\n  line 9\n"
-    )
+    assert shown == ("● Bash make  exit 0, 9 lines\n  … 6 more lines (Ctrl-O)\n  line 7\n  line 8\n  line 9\n")
     assert seen(ToolDone("Bash", "pwd", "exit 0, 1 line", False, 0.0, "/x")) == "● Bash pwd  exit 0, 1 line\n  /x\n"
 
 

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+
 from chat.seen_terminal import seen
 from kitbag.chat.face import Form, Live, Option, Status
 from kitbag.chat.terminal.attention import AWAY_SECONDS, Attention

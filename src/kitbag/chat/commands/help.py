@@ -25,7 +25,7 @@ KEYS: Final = (
     ("Enter", "send; while it works: queue"),
     ("Alt-Enter", "a new line"),
     ("Esc", "cancel what works now; what was done is kept"),
-    ("Ctrl-C twice", "leave; what runs in the background goes on"),
+    ("Ctrl-C", "stop what works, else clear the line; twice: leave, and background work goes on"),
     ("Shift-Tab", "the next mode: default, acceptEdits, plan"),
     ("Ctrl-O", "unfold results and thoughts, and fold them again"),
     ("Up", "take the last queued message back; else what you typed before"),
