@@ -81,6 +81,10 @@ class Seen:
     def _set_size(self, columns: int, rows: int) -> None:
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
+    def use_screen_anew(self) -> None:
+        """After something of it was replaced."""
+        self._stream = pyte.ByteStream(self.screen)
+
     # What is seen
 
     def take_in(self) -> None:

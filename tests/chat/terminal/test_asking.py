@@ -8,7 +8,7 @@ import pytest
 
 from chat.seen_terminal import ENTER, ESCAPE, HANG, UP, Seen, seen, started
 from kitbag.chat.blocks import Span, Verbatim, words
-from kitbag.chat.face import Action, Filled, Form, Key, Live, Option, Panel, Row, Status, Submitted
+from kitbag.chat.face import Action, Filled, Form, Key, Live, Option, Panel, Row, Running, Status, Submitted
 from kitbag.chat.terminal.forms import Answered, FormState, Quiet
 from kitbag.chat.terminal.panels import PanelState
 from kitbag.errors import InvalidError
@@ -432,3 +432,17 @@ def test_of_a_long_choice_the_end_is_seen_too() -> None:
     shown = ["".join(text for _, text in line) for line in FormState(form).lines(40, 20, str)]
     assert "/**)`" in "".join(line.strip() for line in shown)
     assert len(shown) == 6  # the question, four lines of the choice, and the foot
+
+
+def test_what_waits_for_the_answer_does_not_spin_beside_the_question() -> None:
+    async def scene(shown: Seen) -> None:
+        running = (Running("AskUser", ""), Running("Bash", "make"))
+        shown.terminal.draw(Live("working", running=running), Status("model-x"))
+        await shown.until_seen("AskUser", "Bash make")
+        asking = await asked(shown, Form("Which?", (Option("1", "one"),)))
+        await shown.until_gone("AskUser")
+        await shown.until_seen("Bash make")
+        shown.type("1")
+        assert await asking == Filled(("1",))
+
+    at_terminal(scene)

@@ -6,7 +6,7 @@ import pytest
 
 from chat.seen_terminal import seen
 from kitbag.chat.face import Form, Live, Option, Status
-from kitbag.chat.terminal.attention import AWAY_SECONDS, Attention
+from kitbag.chat.terminal.attention import AWAY_SECONDS, Attention, Standing
 
 
 class Written:
@@ -22,7 +22,7 @@ class Written:
         return self.all.count("\a")
 
 
-def test_a_bell_rings_when_a_question_waits_and_nobody_has_typed():
+def test_a_bell_rings_when_a_question_waits_and_nobody_has_typed() -> None:
     written = Written()
     written.attention.tell("works", "/x/shop")
     written.now = AWAY_SECONDS
@@ -31,7 +31,7 @@ def test_a_bell_rings_when_a_question_waits_and_nobody_has_typed():
     assert written.bells == 1
 
 
-def test_it_rings_when_work_has_ended_and_not_when_a_question_was_answered():
+def test_it_rings_when_work_has_ended_and_not_when_a_question_was_answered() -> None:
     written = Written()
     written.attention.tell("works", "/x/shop")
     written.now = AWAY_SECONDS
@@ -43,7 +43,7 @@ def test_it_rings_when_work_has_ended_and_not_when_a_question_was_answered():
 
 
 @pytest.mark.parametrize("standing", ["asks", "rests"])
-def test_who_types_hears_no_bell(standing):
+def test_who_types_hears_no_bell(standing: Standing) -> None:
     written = Written()
     written.now = 100.0
     written.attention.tell("works", "/x/shop")
@@ -53,16 +53,17 @@ def test_who_types_hears_no_bell(standing):
     assert written.bells == 0
 
 
-def test_there_is_no_bell_where_it_is_switched_off():
+def test_there_is_no_bell_where_it_is_switched_off() -> None:
     written = Written(rings=False)
     written.now = 100.0
     written.attention.tell("asks", "/x/shop")
     assert written.bells == 0
 
 
-def test_the_title_says_how_it_stands_and_is_given_back():
+def test_the_title_says_how_it_stands_and_is_given_back() -> None:
     written = Written()
-    for standing in ("rests", "works", "works", "asks"):
+    standings: list[Standing] = ["rests", "works", "works", "asks"]
+    for standing in standings:
         written.attention.tell(standing, "/x/shop\x1b]")
     written.attention.end()
     written.attention.end()
@@ -75,23 +76,26 @@ def test_the_title_says_how_it_stands_and_is_given_back():
 
 
 @pytest.mark.parametrize("kind", ["linux", "vt100", ""])
-def test_a_terminal_that_may_know_no_titles_gets_none(kind):
+def test_a_terminal_that_may_know_no_titles_gets_none(kind: str) -> None:
     written = Written(kind)
     written.attention.tell("works", "/x/shop")
     written.attention.end()
     assert written.all == []
 
 
-async def test_at_the_terminal_a_question_names_the_window_and_rings():
-    async with seen() as shown:
-        shown.terminal.draw(Live("thinking", 0.0), Status(directory="/x/shop"))
-        await shown.until_seen("thinking")
-        assert shown.screen.title == "… kitbag · shop"
-        shown.pass_time(AWAY_SECONDS)
-        asking = asyncio.ensure_future(shown.terminal.ask(Form("Go on?", (Option("y", "yes"),))))
-        await shown.until_seen("Go on?")
-        assert shown.screen.title == "? kitbag · shop"
-        assert b"\a" in shown.raw
-        await shown.press("\x1b")
-        assert await asking is None
-    assert b"\x1b]2;\x1b\\\x1b[23;2t" in shown.raw
+def test_at_the_terminal_a_question_names_the_window_and_rings() -> None:
+    async def scene() -> None:
+        async with seen() as shown:
+            shown.terminal.draw(Live("thinking", 0.0), Status(directory="/x/shop"))
+            await shown.until_seen("thinking")
+            assert shown.screen.title == "… kitbag · shop"
+            shown.pass_time(AWAY_SECONDS)
+            asking = asyncio.ensure_future(shown.terminal.ask(Form("Go on?", (Option("y", "yes"),))))
+            await shown.until_seen("Go on?")
+            assert shown.screen.title == "? kitbag · shop"
+            assert b"\a" in shown.raw
+            await shown.press("\x1b")
+            assert await asking is None
+        assert b"\x1b]2;\x1b\\\x1b[23;2t" in shown.raw
+
+    asyncio.run(scene())

@@ -303,6 +303,24 @@ def test_what_is_shown_stands_above_in_order_and_survives_the_end() -> None:
     asyncio.run(play())
 
 
+def test_what_was_drawn_over_at_the_top_of_the_screen_is_not_kept_by_a_terminal_that_keeps_what_it_erases() -> None:
+    async def scene(shown: Seen) -> None:
+        erase, kept = shown.screen.erase_in_display, list[str]()
+
+        def as_tmux_does(how: int = 0, *rest: Any, **private: Any) -> None:
+            if (shown.screen.cursor.x, shown.screen.cursor.y) == (0, 0):
+                kept.extend(line.rstrip() for line in shown.screen.display if line.strip())
+            erase(how, *rest, **private)
+
+        shown.screen.erase_in_display = as_tmux_does  # pyright: ignore[reportAttributeAccessIssue]
+        shown.use_screen_anew()
+        shown.terminal.show(words("first"))
+        await shown.until_seen("first", "> ")
+        assert kept == []
+
+    at_terminal(scene)
+
+
 def test_the_live_region_shows_what_goes_on_and_goes_away() -> None:
     async def scene(shown: Seen) -> None:
         live = Live(

@@ -217,7 +217,7 @@ class Picture:
         can_stop = self.shows_line()
         clean = self._clean
         # It waits for the person and for nothing else, as long as a question stands.
-        live = look.live._replace(activity="") if self._asking.has_keys else look.live
+        live = _without_waiting(look.live) if self._asking.has_keys else look.live
         self._lines["live"] = live_lines(live, columns, left, look.now, clean.line, clean.tail, can_stop=can_stop)
         self._lines["status"] = [self._status(look, columns)] if has_status else []
 
@@ -252,6 +252,11 @@ class Picture:
         if note and room > 5:
             line.append(("dim", " " * (width - width_of(name) + 2) + cut(note, room)))
         return line
+
+
+def _without_waiting(live: Live) -> Live:
+    """Only other calls go on while a question is put."""
+    return live._replace(activity="", running=tuple(call for call in live.running if call.name != "AskUser"))
 
 
 def _prefix(line: int, wrapped: int) -> StyleAndTextTuples:

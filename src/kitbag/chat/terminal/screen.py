@@ -90,7 +90,11 @@ class InlineRenderer(Renderer):
     def _go_up(self, rows: int) -> None:
         self.output.write_raw("\r")
         self.output.cursor_up(rows)
+        # One step aside: what is erased from the first cell of the screen on, tmux keeps as if it had been said.
+        self.output.write_raw(" ")
         self.output.erase_down()
+        self.output.write_raw("\r")
+        self.output.erase_end_of_line()
         self.output.reset_attributes()
         self.output.enable_autowrap()
         self._cursor_pos = Point(x=0, y=0)
