@@ -21,9 +21,9 @@ from kitbag.text.tokens import estimate_tokens
 _IMAGE_TOKENS: Final = 1_600
 _STUB = re.compile(r"\[The skill (.+?) was (?:shown here for one turn|here and has been unloaded)\.\]")
 _BLOCK = re.compile(r'<skill-invocation name="([^"]*)"')
-# What the person named with `@`: the text in it can't begin or end such a block.
+# What the person named with `@` or ran with `!`: the text in it can't begin or end such a block.
 _MENTIONED = re.compile(
-    r'^<mentioned-(file|folder|agent) (?:path|name)="([^"\n]*)"[^\n>]*?(?: images="(\d{1,3})")?>$', re.MULTILINE
+    r'^<mentioned-(file|folder|agent|command) (?:path|name)="([^"\n]*)"[^\n>]*?(?: images="(\d{1,3})")?>$', re.MULTILINE
 )
 # What stands behind a person's words, each from its tag on.
 _TAILS: Final = (
@@ -182,7 +182,8 @@ def _mentions_in(text: str) -> Iterator[_Mention]:
         while text.startswith("\n", at):
             at += 1
         name = html.unescape(opening[2])
-        yield _Mention(opening.start(), at, f"agent {name}" if kind == "agent" else name, int(opening[3] or 0))
+        about = {"agent": f"agent {name}", "command": f"! {name}"}.get(kind, name)
+        yield _Mention(opening.start(), at, about, int(opening[3] or 0))
 
 
 def _pictures_of(text: str) -> list[str]:

@@ -17,6 +17,7 @@ from kitbag.chat.blocks import Block, Remark, Said, words
 from kitbag.chat.commands import COMMANDS, Command
 from kitbag.chat.event_view import EventView
 from kitbag.chat.face import Deed, Face, Key, Left, Live, Submitted
+from kitbag.chat.own_commands import own_command, run_own_command
 from kitbag.chat.status import estimated_use, status_of
 from kitbag.errors import KitbagError
 from kitbag.messages import Image
@@ -273,7 +274,9 @@ class Chat:
 
     def _begin(self, said: Submitted) -> None:
         command = _command(said.text)
-        if command is None:
+        if own := own_command(said):
+            self._begin_front(run_own_command(self.agent, own, self.show, self._draw))
+        elif command is None:
             self._begin_front(self._answer(said))
         elif command.while_working:
             self._begin_side(self._obey(command, said))

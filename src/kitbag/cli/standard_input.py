@@ -26,7 +26,7 @@ _IMAGE_TYPES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp")
 # What is piped in is data: nothing in it may look like a block of ours.
 _OUR_TAGS = re.compile(
     r"<(?=\s*/?\s*(?:standard-input|available-(?:skills|agents)|suggested-skills|skill-invocation|library-changes"
-    r"|session-changes|conversation-summary|task-notification|mentioned-(?:file|folder|agent)))",
+    r"|session-changes|conversation-summary|task-notification|mentioned-(?:file|folder|agent|command)))",
     re.IGNORECASE,
 )
 

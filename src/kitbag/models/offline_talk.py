@@ -19,7 +19,7 @@ _TASK: Final = "## Your Task\n"
 CATALOGS: Final = ("available-skills", "suggested-skills")
 _TAGS: Final = (
     *CATALOGS, "library-changes", "session-changes", "skill-invocation", "standard-input", "conversation-summary",
-    "mentioned-file", "mentioned-folder", "mentioned-agent",
+    "mentioned-file", "mentioned-folder", "mentioned-agent", "mentioned-command",
 )  # fmt: skip
 """What stands in a message besides the words of the person."""
 _LONGEST_REQUEST, _MOST_BLOCKS = 20_000, 50

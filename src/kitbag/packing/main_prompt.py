@@ -35,7 +35,7 @@ _FOR_TOOLS = re.compile(r"^(?P<line>.*?)[ \t]*<!-- (?P<names>[\w ]+) -->$")
 # The blocks that we make: no text of others may begin or end one.
 _OUR_TAGS = re.compile(
     r"<(?=\s*/?\s*(?:available-(?:skills|agents)|suggested-skills|skill-invocation|library-changes"
-    r"|session-changes|conversation-summary|task-notification|mentioned-(?:file|folder|agent)))",
+    r"|session-changes|conversation-summary|task-notification|mentioned-(?:file|folder|agent|command)))",
     re.IGNORECASE,
 )
 

@@ -248,11 +248,16 @@ class Agent(Equipped):
                 raise UsageError("there is no request", "say something")
             return
 
+        ran: list[str] = []
+
         async def named(text: str, emit: Emit) -> Mentioned:
+            ran.extend(self.ran_by_person)
             here, window = self.context.directory, self.chosen.known.window
-            return await named_by_person(text, emit, executor, here, self.person_is_there, window)
+            found = await named_by_person(text, emit, executor, here, self.person_is_there, window)
+            return found._replace(blocks=(*ran, *found.blocks))
 
         await self.requests.add(request, images, self.system[0].text if self.system else "", emit, named)
+        del self.ran_by_person[: len(ran)]
 
     def _restore_skills(self) -> None:
         """What the conversation holds, whatever became of an earlier call that was cancelled while it loaded."""

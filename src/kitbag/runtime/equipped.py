@@ -98,6 +98,8 @@ class Equipped:
         """What commands see; None: what this process has."""
         self.person_is_there = False
         """Somebody types the requests now: a file that they name with `@` needs no answer of theirs besides."""
+        self.ran_by_person: list[str] = []
+        """Commands of theirs, as they go with the next message (person_commands)."""
         self.task_id = ""
         """Of an agent that another one started."""
         self._is_elsewhere = False

@@ -31,6 +31,7 @@ _TAGS: Final = (
     "mentioned-file",
     "mentioned-folder",
     "mentioned-agent",
+    "mentioned-command",
 )
 _OF_OURS: Final = re.compile(rf"<(\s*/?\s*(?:{'|'.join(_TAGS)}))", re.IGNORECASE)
 """What begins or ends a part of the conversation, also where it is written a little differently."""

@@ -10,7 +10,7 @@ from kitbag.text.hidden import one_line, reveal_hidden
 _OUR_TAGS = re.compile(
     r"<(?=\s*/?\s*(?:web-page|search-results|server-output|available-(?:skills|agents)|suggested-skills|skill-invocation"
     r"|library-changes|conversation-summary|task-notification|standard-input|system-reminder"
-    r"|session-changes|mentioned-(?:file|folder|agent)))",
+    r"|session-changes|mentioned-(?:file|folder|agent|command)))",
     re.IGNORECASE,
 )
 

@@ -211,7 +211,7 @@ def test_one_is_loaded_as_if_it_had_been_typed_and_unloaded_again(at_home: World
 
     async def look() -> None:
         async with talking(at_home, "Done.", load("deploy"), "Again.", "Now without.") as talk:
-            talk.face.lines = ["/skills load deploy"]
+            talk.face.lines = ["/skills use deploy"]
             await talk.chat.converse()
             assert "BY HAND" in str(talk.model.requests[0].messages)
             await talk.say("load it yourself")
@@ -258,8 +258,8 @@ def test_a_row_of_an_untrusted_workspace_does_nothing_but_say_so(at_home: World)
         ("/skills off deplyo", NotFoundError, "did you mean deploy"),
         ("/skills deplyo", NotFoundError, "did you mean deploy"),
         ("/skills of deploy", NotFoundError, "did you mean off"),
-        ("/skills load nothing-like-it", NotFoundError, ""),
-        ("/skills load hidden", InvalidError, ""),
+        ("/skills use nothing-like-it", NotFoundError, ""),
+        ("/skills use hidden", InvalidError, ""),
         ("/skills unload deploy", NotFoundError, "none is"),
     ],
 )
@@ -295,7 +295,7 @@ def test_a_skill_with_the_name_of_a_command_is_not_loaded_by_running_the_command
     async def look() -> None:
         async with talking(at_home) as talk:
             with pytest.raises(UsageError) as refused:
-                await talk.command("/skills load exit")
+                await talk.command("/skills use exit")
             assert "is a command of the chat" in refused.value.problem
             assert "use the skill" in refused.value.fix
             assert talk.chat._events.empty()

@@ -40,7 +40,7 @@ COMMANDS = {
         ),
         Command(
             "skills",
-            "[NAME|load|unload|on|name-only|user-only|off NAME]",
+            "[NAME|use|unload|on|name-only|user-only|off NAME]",
             "Skills, their cost, and why each is described or not.",
             "skills",
         ),

@@ -24,7 +24,7 @@ from kitbag.text.in_words import count, did_you_mean, short_path
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat
 
-_VERBS: Final = (*STATES, "load", "unload", "all")
+_VERBS: Final = (*STATES, "use", "unload", "all")
 _ACTIONS: Final = (
     Action("space", "switch"),
     Action("enter", "show"),
@@ -61,7 +61,7 @@ async def skills_command(chat: "Chat", arguments: str) -> None:
     match verb:
         case "" | "all":
             await _list(chat, everything=verb == "all")
-        case "load":
+        case "use":
             _load(chat, name)
         case "unload":
             await _unload(chat, name)
@@ -153,7 +153,7 @@ def _table(seen: _Seen) -> Block:
     parts = [_sum(seen)]
     parts += [f"{count(more, 'more skill')}: /skills NAME shows one"] if more > 0 else []
     parts += [f"{seen.hidden:,} of other teams or personas: /skills all"] if seen.hidden else []
-    parts.append("/skills off NAME switches one; also on, name-only, user-only, load, unload")
+    parts.append("/skills off NAME switches one; also on, name-only, user-only, use, unload")
     headers = ("SKILL", "STATE", "FROM", "LISTED", "BODY", "DESCRIBED TO THE MODEL")
     return Table(headers, tuple(rows), "Skills, with their tokens", " · ".join(parts))
 
