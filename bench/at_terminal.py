@@ -21,6 +21,7 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -135,9 +136,10 @@ def print_table(costs: Mapping[str, list[Cost]], file: str) -> None:
     for name, (first, *others) in costs.items():
         row = Cost(*(median(values) for values in zip(*others, strict=True)))
         table[name] = {**row._asdict(), "first": first.ready + first.asked}
+        start, memory = first.ready + first.asked, row.memory / 2**20
         print(
-            f"{name:14}{(first.ready + first.asked) * 1000:7.0f} ms{row.ready * 1000:7.0f} ms{row.key * 1000:6.0f} ms"
-            f"{row.asked * 1000:6.0f} ms{row.stream * 1000:7.0f} CPU{row.idle * 1000:6.1f} ‰{row.memory / 2**20:7.0f} MB"
+            f"{name:14}{start * 1000:7.0f} ms{row.ready * 1000:7.0f} ms{row.key * 1000:6.0f} ms{row.asked * 1000:6.0f} ms"
+            f"{row.stream * 1000:7.0f} CPU{row.idle * 1000:6.1f} ‰{memory:7.0f} MB"
         )
     if file:
         Path(file).write_text(json.dumps(table, indent=2))
@@ -222,6 +224,8 @@ def measure(program: Program, server: ModelServer, base: Path) -> Cost:
     home, work, temporary = home_of(program, base), base / "work", base / "temporary"
     for folder in (home, work, temporary):
         folder.mkdir(exist_ok=True)
+    if not (work / ".git").exists():  # without one OpenCode takes the whole disk for the project, and watches it
+        subprocess.run(["git", "init", "-q", str(work)], check=True)
     for name, text in program.files.items():
         if not (home / name).exists():
             (home / name).parent.mkdir(parents=True, exist_ok=True)
@@ -237,6 +241,7 @@ def measure(program: Program, server: ModelServer, base: Path) -> Cost:
         keys = [waited_for_key(terminal, key) for key in QUESTION]
         asked = stream = 0.0
         if program.answers:
+            terminal.until_quiet(1.0)  # as long as a person types: what was put off until after the prompt is loaded
             before, requests = cpu_of(home), len(server.requests)
             begun = time.perf_counter()
             terminal.type(ENTER)

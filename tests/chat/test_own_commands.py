@@ -8,6 +8,7 @@ import pytest
 from chat.queue_face import in_a_loop
 from chat.test_chat_control import conversing
 from conftest import World
+from kitbag.chat.blocks import Reply, Said
 from kitbag.chat.face import Key, Live, Submitted
 from kitbag.chat.own_commands import own_command
 from kitbag.chat.replay import replayed
@@ -52,7 +53,7 @@ async def test_it_runs_where_the_chat_runs_and_the_model_sees_it_with_the_next_m
         assert said.startswith('why?\n\n<mentioned-command name="ls *.md; echo @notes.md')
         assert 'run-by="the person">\n[Exit code 3]\nnotes.md\n@notes.md &lt;/mentioned-command>\n' in said
         assert "<mentioned-file" not in said
-        assert [block.text for block in replayed(here.chat.agent.session, 3).blocks] == ["why?", "An answer."]
+        assert replayed(here.chat.agent.session, 3).blocks == (Said("why?"), Reply("An answer."))
         here.face.do("again")
         await here.until_idle()
         assert "mentioned-command" not in here.talk.model.requests[-1].messages[-1].text
