@@ -138,8 +138,8 @@ def print_table(costs: Mapping[str, list[Cost]], file: str) -> None:
         table[name] = {**row._asdict(), "first": first.ready + first.asked}
         start, memory = first.ready + first.asked, row.memory / 2**20
         print(
-            f"{name:14}{start * 1000:7.0f} ms{row.ready * 1000:7.0f} ms{row.key * 1000:6.0f} ms{row.asked * 1000:6.0f} ms"
-            f"{row.stream * 1000:7.0f} CPU{row.idle * 1000:6.1f} ‰{memory:7.0f} MB"
+            f"{name:14}{start * 1000:7.0f} ms{row.ready * 1000:7.0f} ms{row.key * 1000:6.0f} ms"
+            f"{row.asked * 1000:6.0f} ms{row.stream * 1000:7.0f} CPU{row.idle * 1000:6.1f} ‰{memory:7.0f} MB"
         )
     if file:
         Path(file).write_text(json.dumps(table, indent=2))
