@@ -268,7 +268,8 @@ def cancelled(victim: Victim, calls: Sequence[Call], delay: float, **options: An
     victim.replies([calls], agent=[Step(text="Slow.", delay=3_600)] * len(calls), then=then, **options)
     ended = victim.ended
     assert ended is not None
-    assert ended.status == ("cancelled" if at else "completed")
+    # A call that ends by itself may do so in the very moment in which it is cancelled.
+    assert ended.status in (("cancelled", "completed") if at else ("completed",))
     return time.monotonic() - at[0] if at else 0.0
 
 
