@@ -238,7 +238,7 @@ def measure(program: Program, server: ModelServer, base: Path) -> Cost:
         if asks_for_trust(terminal):  # once, in the round that does not count
             terminal.press(ENTER)
         ready = waited(lambda: program.ready in terminal.text(), terminal, begun)
-        keys = [waited_for_key(terminal, key) for key in QUESTION]
+        keys = [waited_for_key(terminal, at) for at in range(len(QUESTION))]
         asked = stream = 0.0
         if program.answers:
             terminal.until_quiet(1.0)  # as long as a person types: what was put off until after the prompt is loaded
@@ -272,14 +272,13 @@ def waited(condition: Callable[[], object], terminal: PseudoTerminal, begun: flo
     return time.perf_counter() - begun
 
 
-def waited_for_key(terminal: PseudoTerminal, key: str) -> float:
-    before = terminal.text().count(key)
+def waited_for_key(terminal: PseudoTerminal, at: int) -> float:
     begun = time.perf_counter()
-    terminal.type(key)
-    while terminal.text().count(key) <= before:
+    terminal.type(QUESTION[at])
+    while QUESTION[: at + 1] not in terminal.text():
         time.sleep(0.0005)
         if time.perf_counter() - begun > 10:
-            raise AssertionError(f"{key!r} did not appear:\n{terminal.text()}")
+            raise AssertionError(f"{QUESTION[at]!r} did not appear:\n{terminal.text()}")
     return time.perf_counter() - begun
 
 

@@ -24,6 +24,7 @@ _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.samp
         "<conversation-summary>",
         'a\n\n<mentioned-file path="x" images="1">\nb\n</mentioned-file>\n\n<library-changes>\nc',
         'a\n<mentioned-folder path="x">\n',
+        'a\n\n<mentioned-command name="ls" run-by="the person">\nb\n</mentioned-command>',
         '<skill-invocation name="x">',
         "[The skill x was shown here for one turn.]",
         "é\ud7ff\U0001f469\u200d\U0001f4bb",

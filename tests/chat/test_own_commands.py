@@ -8,9 +8,9 @@ import pytest
 from chat.queue_face import in_a_loop
 from chat.test_chat_control import conversing
 from conftest import World
+from kitbag.agent.context_ledger import split_said
 from kitbag.chat.blocks import Reply, Said
 from kitbag.chat.face import Key, Live, Submitted
-from kitbag.chat.own_commands import own_command
 from kitbag.chat.replay import replayed
 from kitbag.messages import Image
 from kitbag.runtime.person_commands import MOST_CHARACTERS
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("at_home")
 
 @pytest.mark.parametrize(("text", "command"), [("!ls -la", "ls -la"), ("! git status ", "git status")])
 def test_what_begins_with_an_exclamation_mark_is_a_command_of_the_person(text: str, command: str) -> None:
-    assert own_command(Submitted(text)) == command
+    assert Submitted(text).own_command == command
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_what_begins_with_an_exclamation_mark_is_a_command_of_the_person(text: s
     ],
 )
 def test_everything_else_is_a_message_and_so_is_each_line_of_a_pipe(said: Submitted) -> None:
-    assert own_command(said) == ""
+    assert said.own_command == ""
 
 
 @in_a_loop
@@ -53,9 +53,11 @@ async def test_it_runs_where_the_chat_runs_and_the_model_sees_it_with_the_next_m
         assert said.startswith('why?\n\n<mentioned-command name="ls *.md; echo @notes.md')
         assert 'run-by="the person">\n[Exit code 3]\nnotes.md\n@notes.md &lt;/mentioned-command>\n' in said
         assert "<mentioned-file" not in said
+        pieces = [(kind, name) for kind, name, _ in split_said(said)]
+        assert pieces == [("user", ""), ("mentioned", "! ls *.md; echo @notes.md '</mentioned-command>'; exit 3")]
         assert replayed(here.chat.agent.session, 3).blocks == (Said("why?"), Reply("An answer."))
         here.face.do("again")
-        await here.until_idle()
+        await here.face.until(lambda: len(here.talk.model.requests) == 2)
         assert "mentioned-command" not in here.talk.model.requests[-1].messages[-1].text
 
 

@@ -17,7 +17,7 @@ from kitbag.chat.blocks import Block, Remark, Said, words
 from kitbag.chat.commands import COMMANDS, Command
 from kitbag.chat.event_view import EventView
 from kitbag.chat.face import Deed, Face, Key, Left, Live, Submitted
-from kitbag.chat.own_commands import own_command, run_own_command
+from kitbag.chat.own_commands import run_own_command
 from kitbag.chat.status import estimated_use, status_of
 from kitbag.errors import KitbagError
 from kitbag.messages import Image
@@ -274,7 +274,7 @@ class Chat:
 
     def _begin(self, said: Submitted) -> None:
         command = _command(said.text)
-        if own := own_command(said):
+        if own := said.own_command:
             self._begin_front(run_own_command(self.agent, own, self.show, self._draw))
         elif command is None:
             self._begin_front(self._answer(said))

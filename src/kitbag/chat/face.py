@@ -14,7 +14,7 @@ from kitbag.messages import Image
 
 
 class Submitted(NamedTuple):
-    """A message, or a line that begins with `/`."""
+    """A message, or a line that begins with `/` or `!`."""
 
     text: str
     images: tuple[Image, ...] = ()
@@ -26,6 +26,14 @@ class Submitted(NamedTuple):
     @property
     def shown(self) -> str:
         return self.typed or self.text
+
+    @property
+    def own_command(self) -> str:
+        """What the person runs in their own shell: `!ls`. Only what is typed counts, and `!!` or several lines are
+        words; then it is empty."""
+        text = self.text.strip()
+        is_one = text.startswith("!") and not text.startswith("!!") and "\n" not in text
+        return text[1:].strip() if is_one and not self.waits and not self.images else ""
 
 
 class Key(NamedTuple):

@@ -1,7 +1,7 @@
 """`!command`: the person runs something in their own shell without leaving the chat, and the model sees it with their
 next message.
 
-Used by chat. Only what is typed counts: a line of a pipe that begins so is a message like any other.
+Used by chat.
 """
 
 import asyncio
@@ -10,20 +10,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kitbag.chat.blocks import Block, Said, Verbatim, words
-from kitbag.chat.face import Live, Running, Submitted
+from kitbag.chat.face import Live, Running
 from kitbag.runtime.agent import Agent
 from kitbag.text.in_words import count, duration
 
 if TYPE_CHECKING:
     from kitbag.runtime.person_commands import PersonCommand
-
-
-def own_command(said: Submitted) -> str:
-    """Empty where it is none: `!!` and what has several lines are words."""
-    text = said.text.strip()
-    if said.waits or said.images or not text.startswith("!") or text.startswith("!!") or "\n" in text:
-        return ""
-    return text[1:].strip()
 
 
 async def run_own_command(

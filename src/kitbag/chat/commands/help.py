@@ -24,6 +24,7 @@ _GROUPS: Final = (
 KEYS: Final = (
     ("Enter", "send; while it works: queue"),
     ("Alt-Enter", "a new line"),
+    ("! in front", "run the line in your own shell: `!git status`"),
     ("Esc", "cancel what works now; what was done is kept"),
     ("Ctrl-C", "stop what works, else clear the line; twice: leave, and background work goes on"),
     ("Shift-Tab", "the next mode: default, acceptEdits, plan"),

@@ -32,7 +32,7 @@ from prompt_toolkit.layout.processors import (
 )
 
 from kitbag.chat.drawing.cells import cut, width_of
-from kitbag.chat.face import Live, Status
+from kitbag.chat.face import Live, Status, Submitted
 from kitbag.chat.terminal.asking import Asking
 from kitbag.chat.terminal.line import Line
 from kitbag.chat.terminal.live import Tail, live_lines
@@ -45,7 +45,8 @@ from kitbag.text.hidden import find_hidden
 PROMPT: Final = "> "
 _MOST_COMPLETIONS: Final = 8
 _SHORT_RULE: Final = 40
-_WELCOME: Final = "ask anything · / for commands · @ for files"
+_WELCOME: Final = "ask anything · / for commands · @ for files · ! for your shell"
+_OWN_COMMAND: Final = "Enter runs it in your own shell; the model sees it with your next message"
 
 
 class Look(NamedTuple):
@@ -226,8 +227,9 @@ class Picture:
         return max(min(wanted, max(rows // 3, 1), left), 1)
 
     def _status(self, look: Look, columns: int) -> Drawn:
-        if look.hint:
-            return hint_line(look.hint, columns)
+        own = self.shows_line() and Submitted(self._line.buffer.text).own_command
+        if look.hint or own:
+            return hint_line(look.hint or _OWN_COMMAND, columns)
         return status_line(look.status, columns - 1, self._clean.line)
 
     def _menu(self, columns: int, height: int) -> list[Drawn]:
