@@ -52,6 +52,7 @@ bench: $(VENV)/.ready
 	$(BIN)/python bench/mcp.py
 	$(BIN)/python bench/savings.py
 	$(BIN)/python bench/startup.py
+	$(BIN)/python bench/at_terminal.py
 
 clean:
 	rm -rf $(VENV) dist build .pytest_cache .ruff_cache

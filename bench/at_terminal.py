@@ -38,7 +38,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from chat.pseudo_terminal import ENTER, PseudoTerminal
 
 TICKS = os.sysconf("SC_CLK_TCK")
-PAGE = os.sysconf("SC_PAGE_SIZE")
 PARAGRAPH = "The **quick** brown fox jumps over the `lazy` dog, again and again, until the line is full of words.\n\n"
 ANSWER = PARAGRAPH * 60 + "```python\n" + "value = compute(value) + 1\n" * 60 + "```\n\nTHE-END\n"
 QUESTION: Final = "qxzwv"
@@ -312,10 +311,12 @@ def cpu_of(home: Path) -> float:
 
 
 def memory_of(home: Path) -> int:
+    """What several processes share counts once."""
     total = 0
     for one in processes_of(home):
         with contextlib.suppress(OSError):
-            total += int(Path(f"/proc/{one}/statm").read_text().split()[1]) * PAGE
+            lines = Path(f"/proc/{one}/smaps_rollup").read_text().splitlines()
+            total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
     return total
 
 
