@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from kitbag.chat.blocks import Line, Span
-from kitbag.chat.drawing.cells import cut, width_of
 from kitbag.chat.face import Row
+from kitbag.text.cells import cut, width_of
 from kitbag.text.hidden import one_line
 
 _WIDEST: Final = 28

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kitbag.text.cells import cut, padded, width_of
 from kitbag.text.hidden import for_terminal, one_line
 from kitbag.text.in_words import count as count
 from kitbag.text.in_words import short_path as short_path
@@ -51,26 +52,6 @@ def terminal_width() -> int | None:
         return 80
 
 
-def width_of(text: str) -> int:
-    if text.isascii():
-        return len(text)
-    import unicodedata
-
-    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
-    marks = sum(unicodedata.combining(char) != 0 or char in "\u200d\ufe0f" for char in text)
-    return len(text) + wide - marks
-
-
-def cut(text: str, width: int) -> str:
-    if width_of(text) <= width:
-        return text
-    if "/" in text and " " not in text and text.isascii():
-        return "…" + text[len(text) - width + 1 :]  # of a path the end says most
-    while text and width_of(text) > width - 1:
-        text = text[: max(0, min(len(text) - 1, width))] if len(text) > width else text[:-1]
-    return text.rstrip() + "…"
-
-
 def table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Columns, the last one cut to the terminal; nothing is cut in a pipe."""
     cells = [[clean(cell) for cell in row] for row in rows]
@@ -105,7 +86,7 @@ def _row(row: Sequence[str], widths: Sequence[int], last: int | None) -> str:
             parts.append(cell if last is None else cut(cell, last))
         else:
             shown = cut(cell, widths[at])
-            parts.append(shown + " " * (widths[at] - width_of(shown)))
+            parts.append(padded(shown, widths[at]))
     return "  ".join(parts).rstrip()
 
 

@@ -17,6 +17,7 @@ from kitbag.runtime.task_views import what_it_does
 from kitbag.runtime.worker_process import look_after
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import Task
+from kitbag.text.cells import cut
 from kitbag.tools.delegation import Report
 
 _SECONDS: Final = 1.0
@@ -73,7 +74,7 @@ def _lines(board: Board, tasks: list[Task], width: int) -> list[str]:
         task_id = task.id if width >= _WIDE else task.id[:_SHORT_ID]
         head = output.clean(f"{'  ' * (task.depth - 1)}{task_id} {report.name:<15.15}")
         room = max(width - len(head) - 16 - len(figures) - 5, 0)
-        lines.append(f"{head} {status} {figures}  {output.cut(output.clean(what_it_does(board, task, report)), room)}")
+        lines.append(f"{head} {status} {figures}  {cut(output.clean(what_it_does(board, task, report)), room)}")
     if any(task.status == "waiting-approval" for task in tasks):
         lines.append(output.style("waiting for your answer: kitbag permissions pending", "yellow"))
     return lines

@@ -13,9 +13,9 @@ import select
 from collections.abc import Callable, Generator
 from typing import Final, TypeVar
 
-from kitbag.cli.output import width_of
 from kitbag.errors import KitbagError
 from kitbag.permissions.question_view import GUTTER
+from kitbag.text.cells import width_of
 from kitbag.text.hidden import for_terminal
 
 TERMINAL: Final = "/dev/tty"

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from kitbag.chat.blocks import Bar, Bars
-from kitbag.chat.drawing.cells import cut, padded, width_of
 from kitbag.chat.drawing.styled import TONES, Cleaner, Run, wrapped
+from kitbag.text.cells import cut, padded, width_of
 
 _WIDEST: Final = 72
 _FILLS: Final = "█▓▒"

@@ -7,8 +7,8 @@ Between `@@` and the end of what that counts, a line is a change, whatever it lo
 import re
 from typing import Final
 
-from kitbag.chat.drawing.cells import width_of
 from kitbag.chat.drawing.styled import TONES, Run, chopped
+from kitbag.text.cells import width_of
 
 _HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@(.*)")
 _TONES: Final = {"+": TONES["good"], "-": TONES["bad"], " ": ""}

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from kitbag.chat.blocks import Tone
-from kitbag.chat.drawing.cells import chop, cut, tokens, width_of
+from kitbag.text.cells import chop, cut, tokens, width_of
 from kitbag.text.hidden import for_terminal
 
 TONES: Final[dict[Tone, str]] = {

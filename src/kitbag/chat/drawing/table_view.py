@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from kitbag.chat.blocks import Fields, Table
-from kitbag.chat.drawing.cells import cut, width_of
 from kitbag.chat.drawing.styled import TONES, Cleaner, Row, Run, both, wrapped
+from kitbag.text.cells import cut, width_of
 
 _BETWEEN: Final = 2
 _NARROWEST: Final = 6

@@ -7,9 +7,9 @@ they are folded: that is what a person wants to see without asking.
 from typing import Final
 
 from kitbag.chat.blocks import Thought, ToolDone
-from kitbag.chat.drawing.cells import cut, width_of
 from kitbag.chat.drawing.diff_view import diff_rows, is_diff
 from kitbag.chat.drawing.styled import TONES, Cleaner, Run, chopped, wrapped
+from kitbag.text.cells import cut, width_of
 from kitbag.text.in_words import duration
 
 FOLDED_LINES: Final = 12

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from kitbag.chat.blocks import Line, Span
-from kitbag.chat.drawing.cells import cut, width_of
 from kitbag.chat.face import Filled, Form, Option
 from kitbag.chat.terminal.text import STYLES, Drawn, wrap
+from kitbag.text.cells import cut, width_of
 
 QUIET_SECONDS: Final = 0.3
 """Keys count as an answer when nobody has typed for so long."""

@@ -31,7 +31,6 @@ from prompt_toolkit.layout.processors import (
     TransformationInput,
 )
 
-from kitbag.chat.drawing.cells import cut, width_of
 from kitbag.chat.face import Live, Status, Submitted
 from kitbag.chat.terminal.asking import Asking
 from kitbag.chat.terminal.line import Line
@@ -40,6 +39,7 @@ from kitbag.chat.terminal.opening import Opening
 from kitbag.chat.terminal.rows import Rows
 from kitbag.chat.terminal.status_line import hint_line, status_line
 from kitbag.chat.terminal.text import STYLES, Drawn, around, drawable, joined
+from kitbag.text.cells import cut, width_of
 from kitbag.text.hidden import find_hidden
 
 PROMPT: Final = "> "

@@ -6,10 +6,10 @@ Used by the terminal face. Whatever height there is, it fits: the activity stays
 from collections.abc import Callable
 from typing import Final
 
-from kitbag.chat.drawing.cells import cut
 from kitbag.chat.face import Live, Running
 from kitbag.chat.terminal.status_line import thousands
 from kitbag.chat.terminal.text import STYLES, Drawn, around, cut_line
+from kitbag.text.cells import cut
 
 SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 FRAME_SECONDS: Final = 0.1

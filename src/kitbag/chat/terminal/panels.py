@@ -6,9 +6,9 @@ Used by the terminal face, which reads the keys and lets the actions run.
 from collections.abc import Callable
 
 from kitbag.chat.blocks import Span
-from kitbag.chat.drawing.cells import cut
 from kitbag.chat.face import Panel, Row
 from kitbag.chat.terminal.text import STYLES, Drawn, around, cut_line, styled
+from kitbag.text.cells import cut
 
 
 class PanelState:

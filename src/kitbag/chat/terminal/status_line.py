@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from kitbag.chat.blocks import Tone
-from kitbag.chat.drawing.cells import cut, width_of
 from kitbag.chat.face import Status
 from kitbag.chat.terminal.text import STYLES, Drawn
+from kitbag.text.cells import cut, width_of
 
 _CELLS: Final = 6
 _BETWEEN: Final = " · "

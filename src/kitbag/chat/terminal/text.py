@@ -8,8 +8,8 @@ from typing import Final, cast
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 
 from kitbag.chat.blocks import Line, Tone
-from kitbag.chat.drawing.cells import cut, width_of
 from kitbag.chat.drawing.styled import Run, wrapped
+from kitbag.text.cells import cut, width_of
 
 Piece = tuple[str, str]
 """(style, text), as prompt_toolkit has them."""

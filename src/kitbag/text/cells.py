@@ -1,7 +1,7 @@
 """How many columns of a terminal a text takes, and where to cut it so that it fits.
 
-Used by everything that renders. Measures character by character, by the tables that prompt_toolkit uses, and rather too
-much than too little where terminals disagree: joined pictures count as their parts.
+Used by whatever draws for a terminal, chat and command line. Measures character by character, by the tables that
+prompt_toolkit uses, and rather too much than too little where terminals disagree: joined pictures count as their parts.
 """
 
 import re
