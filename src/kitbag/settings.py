@@ -9,6 +9,7 @@ import re
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from kitbag.errors import Diagnostic, InvalidError, UsageError
+from kitbag.text.source import Boundary, SourceError, boundary_of, read_bytes
 
 State = Literal["on", "name-only", "user-only", "off"]
 STATES: tuple[State, ...] = ("on", "name-only", "user-only", "off")
@@ -31,6 +32,13 @@ SETTINGS: tuple[Setting, ...] = (
         "kitbag",
         False,
         "who wins when two items have one name: Kitbag's order, projects before the user, or the user before projects",
+    ),
+    Setting(
+        "library.link_targets",
+        "paths",
+        [],
+        False,
+        "folders that links in your own skill and agent folders may lead to, besides those in your home folder",
     ),
     Setting("team", "text", "", True, "the team whose skills and agents are used when --team is not given"),
     Setting("persona", "text", "", True, "the persona that is used when --persona is not given"),
@@ -125,9 +133,11 @@ class Entry(NamedTuple):
 class Settings:
     """Read once; `diagnostics` tells what in the files was not used."""
 
-    def __init__(self, user_file: str, project_files: tuple[str, ...] = ()) -> None:
+    def __init__(self, user_file: str, project_files: tuple[str, ...] = (), boundary: Boundary | None = None) -> None:
+        """`boundary`: what the links of a project's files may not lead out of."""
         self.user_file = user_file
         self.project_files = project_files
+        self._boundary = boundary
         self.diagnostics: list[Diagnostic] = []
         self.entries: list[Entry] = []
         """Of the permission settings, every value of every file, the user's first."""
@@ -169,14 +179,16 @@ class Settings:
 
     def _read(self, path: str, is_user: bool) -> None:
         try:
-            with open(path, "rb") as file:
-                data = file.read(_MOST_BYTES + 1)
-            if len(data) > _MOST_BYTES:
+            data, _, more = read_bytes(path, None if is_user else self._boundary, _MOST_BYTES)
+            if more:
                 self._give_up(path, 0, f"longer than {_MOST_BYTES:,} bytes, so nothing in it is used")
                 return
             text = data.decode()
             content = read_toml(text)
-        except (OSError, UnicodeDecodeError) as error:
+        except SourceError as error:
+            self._give_up(path, 0, error.problem)
+            return
+        except UnicodeDecodeError as error:
             self._give_up(path, 0, f"can't be read: {error}")
             return
         except (ValueError, RecursionError) as error:
@@ -246,7 +258,8 @@ class Settings:
 
 def load_settings(kitbag_home: str, project_dirs: tuple[str, ...]) -> Settings:
     project_files = tuple(os.path.join(directory, ".kitbag", "settings.toml") for directory in project_dirs)
-    return Settings(os.path.join(kitbag_home, "settings.toml"), project_files)
+    boundary = boundary_of(project_dirs[-1]) if project_dirs else None
+    return Settings(os.path.join(kitbag_home, "settings.toml"), project_files, boundary)
 
 
 def read_toml(text: str) -> dict[str, Any]:

@@ -468,8 +468,8 @@ def test_a_folder_of_personas_is_a_team(tmp_path: Path) -> None:
     for file in ("ann.yaml", "shop/bob.yml", "shop/.c.yaml", "notes.md", "shop/deep/d.yaml"):
         write(tmp_path / file, "name: x")
     root = Root(str(tmp_path), "personas", "user", "kitbag", (1, 0))
-    assert persona_files(root) == [(str(tmp_path / "ann.yaml"), ""), (str(tmp_path / "shop/bob.yml"), "shop")]
-    assert persona_files(root._replace(path=str(tmp_path / "none"))) == []
+    assert persona_files(root, []) == [(str(tmp_path / "ann.yaml"), ""), (str(tmp_path / "shop/bob.yml"), "shop")]
+    assert persona_files(root._replace(path=str(tmp_path / "none")), []) == []
 
 
 def test_a_command_may_be_called_changelog(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from kitbag.errors import Diagnostic, InvalidError, KitbagError, NotFoundError, 
 from kitbag.library.plugin_store import install, remove, set_enabled, verify
 from kitbag.library.plugins import Plugin, installed, read_plugin, roots_of
 from kitbag.library.scopes import Root
+from kitbag.text.source import boundary_of
 
 SKILL = "---\nname: greet\ndescription: Greets people.\n---\nSay hello.\n"
 ACTING_SKILL = "---\nname: act\ndescription: Looks.\n---\nNow: !`git status`\n"
@@ -127,7 +128,9 @@ def test_without_a_manifest_the_directory_gives_name_and_parts(tmp_path: Path) -
     assert plugin.agent_paths == (f"{path}/agents",)
     assert plugin.command_paths == (f"{path}/commands",)
     assert plugin.brings == ("mcpServers",)
-    root = Root(f"{path}/skills", "skills", "plugin", "claude", (5, 0), "plain", str(path))
+    root = Root(
+        f"{path}/skills", "skills", "plugin", "claude", (5, 0), "plain", str(path), boundary=boundary_of(str(path))
+    )
     assert roots_of(plugin, (5, 0))[0] == root
     assert [root.kind for root in roots_of(plugin, (5, 0))] == ["skills", "agents", "commands"]
 
@@ -154,7 +157,8 @@ def test_a_skill_at_the_top_makes_a_plugin_of_one_skill(tmp_path: Path) -> None:
     path = tree(tmp_path / "solo", {"SKILL.md": SKILL})
     plugin, _ = read(path)
     assert plugin.root_skill
-    assert roots_of(plugin, (5, 1)) == [Root(str(path), "skills", "plugin", "claude", (5, 1), "solo", str(path))]
+    root = Root(str(path), "skills", "plugin", "claude", (5, 1), "solo", str(path), boundary=boundary_of(str(path)))
+    assert roots_of(plugin, (5, 1)) == [root]
     plugin, diagnostics = read(tree(path, {"skills/a/SKILL.md": SKILL}))
     assert not plugin.root_skill
     assert codes(diagnostics) == ["root-skill"]

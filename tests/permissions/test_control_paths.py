@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kitbag.permissions.control_paths import control_reason, git_directory_of, private_reason, special_reason
+from kitbag.permissions.control_paths import control_reason, git_directory_of
+from kitbag.text.private_paths import private_reason, special_reason
 
 CONTROL = [
     ".git", ".git/hooks/pre-commit", ".git/config", "sub/repo/.git/config", ".git/modules/a/config", ".gitmodules", ".kitbag/settings.toml",

@@ -119,8 +119,6 @@ PROSE: list[Callable[[World], object]] = [
     lambda w: replace(w, AGENT, "description: d", "description: e\nmodel: haiku"),
     lambda w: w.write("CLAUDE.md", "Be brief.\n\n```\n!`id`\n```\n"),
     lambda w: w.write(".kitbag/skills/x/references/more.md", "words"),
-    lambda w: w.skill(".kitbag/skills", "plain"),
-    lambda w: w.write("AGENTS.md", "words"),
     lambda w: w.write("src/main.py", "import os"),
     lambda w: shutil.rmtree(w.workspace / ".kitbag/skills"),
     lambda w: (w.workspace / ".mcp.json").unlink(),
@@ -132,6 +130,15 @@ def test_D05_plain_prose_and_what_is_taken_away_keep_trust(world: World, change:
     trusted(world)
     change(world)
     assert state(world) == "trusted"
+
+
+@pytest.mark.parametrize("path", [".kitbag/skills/plain/SKILL.md", "AGENTS.md", ".claude/agents/plain.md"])
+def test_a_new_item_ends_trust_even_if_it_is_only_text(world: World, path: str) -> None:
+    trusted(world)
+    world.write(path, "---\nname: plain\ndescription: d\n---\nDo it.\n")
+    found = workspace_trust(world.places())
+    assert found.state == "changed"
+    assert [(change.mark, change.kind, change.path) for change in found.changes] == [("+", "item", path)]
 
 
 def test_the_same_content_in_another_file_is_not_what_was_agreed_to(world: World) -> None:

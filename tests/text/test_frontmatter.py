@@ -16,7 +16,7 @@ from kitbag.text.source import SourceError
 def head_of(folder: Path, text: str | bytes) -> Head:
     path = folder / "SKILL.md"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return read_head(str(path), KNOWN_FIELDS)[1]
+    return read_head(str(path), KNOWN_FIELDS, None)[1]
 
 
 def notes(head: Head) -> list[tuple[str, str, int]]:
@@ -235,7 +235,7 @@ def test_a_fifo_a_directory_and_a_loop_are_refused_at_once(tmp_path: Path) -> No
     started = time.perf_counter()
     for name in ("fifo", "", "loop"):
         with pytest.raises(SourceError):
-            read_head(str(tmp_path / name), KNOWN_FIELDS)
+            read_head(str(tmp_path / name), KNOWN_FIELDS, None)
     assert time.perf_counter() - started < 1
 
 
@@ -251,7 +251,7 @@ def test_a_file_that_is_only_a_head_has_an_empty_body(tmp_path: Path) -> None:
     for end in ("---", "---\n"):
         head = head_of(tmp_path, f"---\nname: a\ndescription: b\n{end}")
         assert (head.metadata, head.problems) == ({"name": "a", "description": "b"}, ())
-        assert read_body(str(tmp_path / "SKILL.md"))[0] == ""
+        assert read_body(str(tmp_path / "SKILL.md"), None)[0] == ""
 
 
 def test_an_empty_head_is_a_head(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_longer_fences_are_fences(tmp_path: Path) -> None:
     ):
         head = head_of(tmp_path, text)
         assert (head.metadata, head.problems) == ({"name": "a", "description": "b"}, ())
-        assert read_body(str(tmp_path / "SKILL.md"))[0] == "Text\n\n---\n\nmore: text\n"
+        assert read_body(str(tmp_path / "SKILL.md"), None)[0] == "Text\n\n---\n\nmore: text\n"
 
 
 def test_dashes_inside_a_value_do_not_end_the_head(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_a_head_that_is_never_closed_ends_where_the_fields_end(tmp_path: Path) -
     assert head.metadata == {"name": "a", "description": "b goes on", "tags": ["c"]}
     assert notes(head) == [("warning", "head-unclosed", 1)]
     assert "after line 6" in head.problems[0].fix
-    body, line, _, _ = read_body(str(tmp_path / "SKILL.md"))
+    body, line, _, _ = read_body(str(tmp_path / "SKILL.md"), None)
     assert (body, line) == ("\n# Title\n\nText.\n", 7)
 
 
@@ -314,7 +314,7 @@ def test_the_body_and_its_first_line_are_found_from_every_kind_of_head(tmp_path:
         ("Text", 1),
     ):
         path.write_bytes(text.encode())
-        assert read_body(str(path))[:2] == ("Text", line)
+        assert read_body(str(path), None)[:2] == ("Text", line)
 
 
 # -- sizes -------------------------------------------------------------------------------------------
@@ -400,7 +400,7 @@ def test_no_bytes_raise_anything_but_a_source_error(tmp_path: Path, data: bytes)
     for content in (data, b"---\n" + data + b"\n---\nText.\n", b"---\nname: " + data):
         try:
             head = head_of(tmp_path, content)
-            read_body(str(tmp_path / "SKILL.md"))
+            read_body(str(tmp_path / "SKILL.md"), None)
         except SourceError:
             continue
         assert all(isinstance(key, str) for key in head.metadata)

@@ -1,7 +1,9 @@
 """Files as they are found on a disk: opened without waiting, read without end, decoded as far as they go."""
 
+import itertools
 import os
 import socket
+import threading
 import time
 from pathlib import Path
 
@@ -9,7 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kitbag.text.source import SourceError, decode, open_regular, read_bytes, read_text, stamp_of
+from kitbag.text.source import (
+    LINK_OUTSIDE,
+    SourceError,
+    boundary_of,
+    decode,
+    open_regular,
+    read_bytes,
+    read_text,
+    stamp_of,
+)
 
 
 def written(folder: Path, data: bytes) -> str:
@@ -20,7 +31,7 @@ def written(folder: Path, data: bytes) -> str:
 
 def error_of(path: Path | str) -> SourceError:
     with pytest.raises(SourceError) as caught:
-        read_text(str(path))
+        read_text(str(path), None)
     return caught.value
 
 
@@ -31,7 +42,7 @@ def codes(data: bytes, cut: bool = False) -> tuple[str, list[tuple[str, int]]]:
 
 def test_a_file_is_read_with_the_stamp_it_had(tmp_path: Path) -> None:
     path = written(tmp_path, b"one\ntwo\n")
-    assert read_text(path) == ("one\ntwo\n", stamp_of(os.stat(path)), [])
+    assert read_text(path, None) == ("one\ntwo\n", stamp_of(os.stat(path)), [])
 
 
 def test_a_missing_file_is_an_error_that_keeps_its_cause(tmp_path: Path) -> None:
@@ -98,7 +109,7 @@ def test_no_descriptor_is_left_open_by_a_refusal(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(20):
         with pytest.raises(SourceError):
-            open_regular(str(tmp_path))
+            open_regular(str(tmp_path), None)
     assert len(os.listdir("/proc/self/fd")) == before
 
 
@@ -108,17 +119,17 @@ def test_a_huge_sparse_file_is_read_up_to_the_limit(tmp_path: Path) -> None:
         file.write(b"start\n")
         file.truncate(5 << 30)
     started = time.perf_counter()
-    data, stamp, more = read_bytes(str(path), 1000)
+    data, stamp, more = read_bytes(str(path), None, 1000)
     assert (len(data), stamp[2], more) == (1000, 5 << 30, True)
     assert error_of(path).code == "binary"
     assert time.perf_counter() - started < 2
 
 
 def test_a_text_that_is_too_long_is_cut_and_reported(tmp_path: Path) -> None:
-    text, _, problems = read_text(written(tmp_path, b"abc\n" * 10), limit=8)
+    text, _, problems = read_text(written(tmp_path, b"abc\n" * 10), None, limit=8)
     assert text == "abc\nabc\n"
     assert [(problem.code, problem.line) for problem in problems] == [("file-too-large", 3)]
-    assert read_text(written(tmp_path, b"abc\nabc\n"), limit=8)[2] == []
+    assert read_text(written(tmp_path, b"abc\nabc\n"), None, limit=8)[2] == []
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
@@ -168,3 +179,53 @@ def test_any_bytes_are_text_or_a_source_error(data: bytes) -> None:
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\r\0")))
 def test_utf_8_is_read_as_it_is(text: str) -> None:
     assert decode(text.encode()) == (text.removeprefix("\ufeff"), [])
+
+
+def test_a_link_is_followed_inside_its_boundary_and_refused_beyond_it(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    for folder in (inside, outside):
+        folder.mkdir()
+        (folder / "target").write_text(folder.name)
+        (inside / f"to-{folder.name}").symlink_to(folder / "target")
+    boundary = boundary_of(str(inside))
+    assert read_text(str(inside / "to-inside"), boundary)[0] == "inside"
+    with pytest.raises(SourceError, match="leads out of") as refused:
+        read_text(str(inside / "to-outside"), boundary)
+    assert refused.value.code == LINK_OUTSIDE
+    (tmp_path / "inside-too").mkdir()
+    (tmp_path / "inside-too/target").write_text("a name that starts with the boundary's")
+    (inside / "sibling").symlink_to(tmp_path / "inside-too/target")
+    with pytest.raises(SourceError, match="leads out of"):
+        read_text(str(inside / "sibling"), boundary)
+
+
+def test_a_file_that_is_swapped_for_a_link_while_it_is_read_gives_nothing_away(tmp_path: Path) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    (tmp_path / "secret").write_text("secret")
+    (inside / "plain").write_text("plain")
+    place, stop = inside / "place", threading.Event()
+    place.symlink_to("plain")
+
+    def swap() -> None:
+        for number in itertools.count():
+            if stop.is_set():
+                return
+            temporary = inside / "temporary"
+            temporary.symlink_to(("plain", tmp_path / "secret")[number % 2])
+            temporary.rename(place)
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    outcomes: set[str] = set()
+    try:
+        while len(outcomes) < 2:
+            for _ in range(1_000):
+                try:
+                    outcomes.add(read_text(str(place), boundary_of(str(inside)))[0])
+                except SourceError as error:
+                    outcomes.add(error.code)
+    finally:
+        stop.set()
+        swapping.join()
+    assert outcomes == {"plain", LINK_OUTSIDE}

@@ -105,7 +105,7 @@ def read_lock(path: str) -> tuple[Locked, ...]:
     """Raises UsageError when there is none or it can't be used."""
     fix = "write it with: kitbag lock"
     try:
-        data, _, more = read_bytes(path, _LARGEST)
+        data, _, more = read_bytes(path, None, _LARGEST)
         fields = as_map(json.loads(data)) if not more else {}
     except SourceError as error:
         raise UsageError(f"{path}: {error.problem}", fix) from error

@@ -14,7 +14,7 @@ from kitbag.errors import UsageError
 from kitbag.library.archives import is_archive
 from kitbag.library.plugin_manifest import GEMINI_MANIFEST, MANIFEST
 from kitbag.library.scopes import find_places
-from kitbag.text.source import SourceError, read_bytes
+from kitbag.text.source import SourceError, boundary_of, read_bytes
 
 MOST_FILES: Final = 20_000
 MOST_FOLDERS: Final = 50_000
@@ -116,7 +116,8 @@ def _entry(path: str, relative: str) -> Entry:
 
 def _has_head(path: str) -> bool:
     with contextlib.suppress(SourceError):
-        return read_bytes(path, 64)[0].lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"---")
+        data, _, _ = read_bytes(path, boundary_of(os.path.dirname(path)), 64)
+        return data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"---")
     return False
 
 

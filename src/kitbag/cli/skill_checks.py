@@ -9,7 +9,7 @@ from kitbag.library.discover import scan_root
 from kitbag.library.manifest import ManifestEntry, read_manifest
 from kitbag.library.portable import check_portable
 from kitbag.library.registry import Registry
-from kitbag.library.scopes import Root, extra_roots, find_places
+from kitbag.library.scopes import Root, extra_roots, find_places, given_boundary
 from kitbag.library.skill_files import read_details
 from kitbag.library.skills import COMMAND, FLAT, Skill, read_skill
 from kitbag.packing.delivery import deliver
@@ -65,11 +65,15 @@ def _paths(registry: Registry, targets: tuple[str, ...]) -> list[str]:
             skill = registry.find_skill(target)
             paths.append(skill.path if skill.flags & (COMMAND | FLAT) else skill.directory)
         elif os.path.isdir(target) and not _has_skill_file(target):
-            below = scan_root(Root(os.path.abspath(target), "skills", "extra", "kitbag", (0, 0))).skills
+            below = scan_root(_given_root(os.path.abspath(target))).skills
             paths += [skill.directory for skill in below] or [target]
         else:
             paths.append(target)
     return list(dict.fromkeys(paths))
+
+
+def _given_root(directory: str) -> Root:
+    return Root(directory, "skills", "extra", "kitbag", (0, 0), boundary=given_boundary(directory))
 
 
 def _has_skill_file(directory: str) -> bool:
@@ -100,7 +104,7 @@ def _lenient(registry: Registry, path: str) -> list[Diagnostic]:
     flat = os.path.basename(file).lower() != "skill.md"
     folder = os.path.dirname(file)
     name = os.path.splitext(os.path.basename(file))[0] if flat else os.path.basename(folder)
-    root = Root(folder, "skills", "extra", "kitbag", (0, 0))
+    root = _given_root(folder)
     try:
         skill, diagnostics = read_skill(root, os.path.basename(file), file, name, flags=FLAT if flat else 0)
     except OSError as error:
@@ -131,8 +135,9 @@ def _size(skill: Skill, body: str) -> list[Diagnostic]:
 
 def write_index(root: str | None, target: str | None, as_json: bool) -> None:
     path = _index_root(root)
-    scan = scan_root(Root(path, "skills", "extra", "kitbag", (0, 0)))
-    known = read_manifest(path)[0]
+    given = _given_root(path)
+    scan = scan_root(given)
+    known = read_manifest(given)[0]
     manifest = {"skills": [_manifest_entry(skill, path, known.get(skill.name.lower())) for skill in scan.skills]}
     if target == "-" or as_json:
         return output.as_json(manifest)

@@ -88,14 +88,14 @@ def list_(as_json: bool) -> None:
     if as_json:
         return output.as_json(
             [
-                {"root": one.root, "trusted_at": one.trusted_at, "acts": len(one.acts), "exists": exists}
+                {"root": one.root, "trusted_at": one.trusted_at, "acts": one.can_do, "exists": exists}
                 for one, exists in rows
             ]
         )
     output.table(
         ("TRUSTED", "CAN DO", "WORKSPACE"),
         [
-            (one.trusted_at[:10], output.count(len(one.acts), "thing"), one.root + ("" if exists else " (gone)"))
+            (one.trusted_at[:10], output.count(one.can_do, "thing"), one.root + ("" if exists else " (gone)"))
             for one, exists in rows
         ],
     )

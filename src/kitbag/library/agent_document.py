@@ -14,7 +14,7 @@ from kitbag.library.skills import as_text
 from kitbag.text.frontmatter import first_paragraph, line_of, read_body, read_head, read_metadata, split
 from kitbag.text.hidden import code_points, find_hidden, remove_hidden
 from kitbag.text.plain_head import Metadata, Value
-from kitbag.text.source import Problem, SourceError, Stamp, read_text
+from kitbag.text.source import Boundary, Problem, SourceError, Stamp, read_text
 
 FILE_LIMIT = 256 * 1024
 _MAX_DEPTH = 40
@@ -59,10 +59,13 @@ _ABSENT: Final = Taken("", None)
 class Document:
     """The fields of a file, and a place for what is wrong with them."""
 
-    __slots__ = ("_head", "_keys", "metadata", "notes", "opening", "path", "present", "stamp", "used")
+    __slots__ = ("_head", "_keys", "boundary", "metadata", "notes", "opening", "path", "present", "stamp", "used")
 
-    def __init__(self, path: str, metadata: Metadata, stamp: Stamp, present: bool, opening: str) -> None:
+    def __init__(
+        self, path: str, boundary: Boundary | None, metadata: Metadata, stamp: Stamp, present: bool, opening: str
+    ) -> None:
         self.path = path
+        self.boundary = boundary
         self.metadata = metadata
         self.stamp = stamp
         self.present = present
@@ -92,7 +95,7 @@ class Document:
         """The text with the fields, and the line it starts on."""
         if self._head is None:
             try:
-                text = read_text(self.path)[0]
+                text = read_text(self.path, self.boundary)[0]
             except SourceError:
                 text = ""
             parts = split(text)
@@ -164,7 +167,7 @@ class Document:
         if self.is_data:
             return first_paragraph(as_text(self.take("prompt").value or ""))
         try:
-            return first_paragraph(self.opening) or first_paragraph(read_body(self.path)[0])
+            return first_paragraph(self.opening) or first_paragraph(read_body(self.path, self.boundary)[0])
         except SourceError:
             return ""
 
@@ -192,7 +195,7 @@ class Document:
         if not any(note.code in _DOUBTFUL for note in self.notes):
             return False
         try:
-            text, _, problems = read_text(self.path)
+            text, _, problems = read_text(self.path, self.boundary)
         except SourceError:
             return True
         head = text if self.is_data else split(text).head
@@ -210,17 +213,17 @@ def is_data_file(path: str) -> bool:
     return path.lower().endswith((".yaml", ".yml", ".toml", ".json"))
 
 
-def read_document(path: str) -> tuple[Document | None, list[Diagnostic]]:
+def read_document(path: str, boundary: Boundary | None) -> tuple[Document | None, list[Diagnostic]]:
     """None with the reason when nothing can be made of the file."""
     try:
         if is_data_file(path):
-            text, stamp, problems = read_text(path, FILE_LIMIT)
+            text, stamp, problems = read_text(path, boundary, FILE_LIMIT)
             metadata = _DATA_READERS[os.path.splitext(path)[1].lower()](text, problems)
-            document = Document(path, metadata, stamp, True, "")
+            document = Document(path, boundary, metadata, stamp, True, "")
         else:
-            stamp, head = read_head(path, KNOWN_FIELDS)
+            stamp, head = read_head(path, KNOWN_FIELDS, boundary)
             problems = head.problems
-            document = Document(path, head.metadata, stamp, head.present, head.opening)
+            document = Document(path, boundary, head.metadata, stamp, head.present, head.opening)
     except SourceError as error:
         return None, [Diagnostic("error", error.code, path, 0, error.problem, error.fix)]
     document.adopt(problems)

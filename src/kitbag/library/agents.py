@@ -87,7 +87,7 @@ class Agent(NamedTuple):
         """The instructions, from disk each time. Raises SourceError when the file is gone."""
         if is_data_file(self.path):
             return self.inline_prompt
-        return read_body(self.path)[0].strip("\n \t") or self.inline_prompt
+        return read_body(self.path, self.root.boundary)[0].strip("\n \t") or self.inline_prompt
 
     def to_json(self) -> dict[str, object]:
         return {
@@ -128,7 +128,7 @@ def read_agent(path: str, root: Root) -> tuple[Agent | None, list[Diagnostic]]:
     """Never raises for content. None without an error means that the file is documentation."""
     if os.path.basename(path) in _DOCUMENTATION:
         return None, []
-    document, notes = read_document(path)
+    document, notes = read_document(path, root.boundary)
     if document is None:
         return None, notes
     if not document.present:

@@ -88,7 +88,7 @@ def _is_empty_directory(path: str) -> bool:
 @contextlib.contextmanager
 def _opened(path: str) -> Generator[IO[bytes], None, None]:
     try:
-        descriptor, _ = open_regular(path)
+        descriptor, _ = open_regular(path, None)
     except SourceError as error:
         kind = InvalidError if os.path.lexists(path) else NotFoundError
         raise kind(f"{path}: {error.problem}", error.fix) from error

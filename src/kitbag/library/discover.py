@@ -13,6 +13,7 @@ from kitbag.library.ignored import IgnoreRules
 from kitbag.library.names import usable_name
 from kitbag.library.scopes import Root
 from kitbag.library.skills import COMMAND, FLAT, Skill, read_skill
+from kitbag.text.source import LINK_OUTSIDE
 
 MAX_DEPTH = 6
 MAX_DIRECTORIES = 50_000
@@ -98,7 +99,9 @@ class _Walk:
     def run(self) -> Scan:
         start = _Folder(os.path.realpath(self.root.path), "", 0, "", "", False)
         pending = [start]
-        if self.root.kind == "skills" and self._skill_here(start):
+        if self._is_out_of_bounds(self.root.path, start.path) or (
+            self.root.kind == "skills" and self._skill_here(start)
+        ):
             pending = []
         self._walk(pending)
         if start.path != self.root.path:
@@ -115,9 +118,18 @@ class _Walk:
     def _follow(self, link: _Folder) -> None:
         real = os.path.realpath(link.path)
         self._watch(link.path)
+        if self._is_out_of_bounds(link.path, real):
+            return
         if real in self.visited or (self.root.kind == "skills" and self._skill_here(link)):
             return
         self._walk([self._grouped(link._replace(path=real))])
+
+    def _is_out_of_bounds(self, path: str, real: str) -> bool:
+        if why := self.root.refusal(real):
+            self.settled = False
+            fix = self.root.boundary.fix if self.root.boundary is not None else ""
+            self._note("error", LINK_OUTSIDE, path, f"not read: {why}", fix)
+        return bool(why)
 
     def _watch(self, path: str) -> None:
         """This has a say, though it is not listed, or not under this path."""
@@ -306,6 +318,8 @@ class _Walk:
 
     def _list_sides(self, folder: _Folder, name: str, kind: str, persona: str) -> None:
         path = f"{folder.path}/{name}"
+        if os.path.islink(path) and self._is_out_of_bounds(path, os.path.realpath(path)):
+            return
         try:
             status = os.stat(path)
             files = sorted(os.listdir(path))

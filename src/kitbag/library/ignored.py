@@ -44,7 +44,7 @@ class IgnoreRules:
     def _add(self, directory: str) -> None:
         path = os.path.join(directory, ".gitignore")
         try:
-            status = os.stat(path)
+            status = os.lstat(path)  # git does not follow a link here either
             self.files[path] = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
             if status.st_size > 1 << 20 or status.st_mode & 0o170000 != 0o100000:
                 return

@@ -12,7 +12,7 @@ import sys
 import time
 import zlib
 from array import array
-from itertools import repeat
+from itertools import chain, repeat
 from operator import attrgetter, eq
 from typing import Any, cast
 
@@ -22,7 +22,7 @@ from kitbag.library.scopes import Root
 from kitbag.library.skills import Skill, read_skill
 from kitbag.text.source import stamp_of
 
-FORMAT = 2
+FORMAT = 3
 WORTH_IT = 24
 """A root with fewer skills is read directly: that takes no longer than opening an index."""
 _SETTLING_NS = 2_000_000_000
@@ -115,7 +115,7 @@ def index_path(home: str, root: Root) -> str:
 
 
 def _identity(root: Root) -> tuple[str, ...]:
-    return (root.path, root.kind, root.scope, root.plugin, root.only)
+    return (root.path, root.kind, root.scope, root.plugin, root.only, *chain.from_iterable((root.boundary or ())[:2]))
 
 
 def load(home: str, root: Root) -> Remembered | None:

@@ -7,9 +7,9 @@ import os
 from typing import Any, cast
 
 from kitbag.errors import Diagnostic
-from kitbag.library.scopes import Places
+from kitbag.library.scopes import Places, project_boundary, user_boundary
 from kitbag.text.hidden import one_line
-from kitbag.text.source import SourceError, read_text
+from kitbag.text.source import LINK_OUTSIDE, Boundary, SourceError, read_text
 
 _FILES = (
     ".mcp.json",
@@ -39,12 +39,15 @@ _LIMIT = 1 << 20
 
 
 def inert_configuration(places: Places) -> list[Diagnostic]:
-    paths = [os.path.join(directory, name) for directory in places.project_dirs for name in _FILES]
-    paths += [os.path.join(places.user_home, name) for name in _HOME_FILES]
+    inside = project_boundary(places)
+    paths = [(os.path.join(directory, name), inside) for directory in places.project_dirs for name in _FILES]
+    for name in _HOME_FILES:
+        path = os.path.join(places.user_home, name)
+        paths.append((path, user_boundary(places, os.path.dirname(path))))
     found: list[Diagnostic] = []
-    for path in paths:
+    for path, boundary in paths:
         if os.path.isfile(path):
-            found += _read(path)
+            found += _read(path, boundary)
     for directory in places.project_dirs:
         path = os.path.join(directory, ".env")
         if os.path.isfile(path):
@@ -53,13 +56,15 @@ def inert_configuration(places: Places) -> list[Diagnostic]:
     return found
 
 
-def _read(path: str) -> list[Diagnostic]:
+def _read(path: str, boundary: Boundary) -> list[Diagnostic]:
     import json
 
     try:
-        text, _, _ = read_text(path, _LIMIT)
+        text, _, _ = read_text(path, boundary, _LIMIT)
         content: Any = json.loads(text)
-    except (SourceError, ValueError, RecursionError):
+    except (SourceError, ValueError, RecursionError) as error:
+        if isinstance(error, SourceError) and error.code == LINK_OUTSIDE:
+            return [Diagnostic("warning", error.code, path, 0, error.problem, error.fix)]
         return [Diagnostic("info", "not-run", path, 0, "can't be read as JSON; nothing in it is used", "mend the file")]
     if not isinstance(content, dict):
         return []

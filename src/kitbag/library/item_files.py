@@ -6,6 +6,7 @@ from collections import deque
 from kitbag.errors import Diagnostic
 from kitbag.library.discover import MAX_DEPTH, MAX_DIRECTORIES
 from kitbag.library.scopes import Root
+from kitbag.text.source import LINK_OUTSIDE
 
 _AGENT_FILES = (".md", ".yaml", ".yml", ".toml", ".json")
 _PERSONA_FILES = (".yaml", ".yml")
@@ -16,6 +17,9 @@ def agent_files(root: Root, diagnostics: list[Diagnostic], most: int = MAX_DIREC
     """Sorted, shallow ones first. Links are followed once; a skill's own folder is not looked into."""
     if os.path.isfile(root.path):
         return [root.path]
+    if root.refusal(os.path.realpath(root.path)):
+        diagnostics.append(_out_of_bounds(root, root.path))
+        return []
     suffixes = (".toml",) if root.dialect == "codex" else _AGENT_FILES
     found: list[str] = []
     seen: set[str] = set()
@@ -31,6 +35,9 @@ def agent_files(root: Root, diagnostics: list[Diagnostic], most: int = MAX_DIREC
         if real in seen:
             continue
         seen.add(real)
+        if depth and root.refusal(real):
+            diagnostics.append(_out_of_bounds(root, directory))
+            continue
         try:
             with os.scandir(directory) as listed:
                 entries = sorted(listed, key=lambda entry: entry.name)
@@ -52,6 +59,12 @@ def agent_files(root: Root, diagnostics: list[Diagnostic], most: int = MAX_DIREC
     return found
 
 
+def name_of_unread(path: str) -> str:
+    """What an item is called that could not be read: its folder's or file's name."""
+    folder, name = os.path.split(path)
+    return os.path.basename(folder) if name.lower() == "skill.md" else os.path.splitext(name)[0]
+
+
 def _is_directory(entry: "os.DirEntry[str]") -> bool:
     try:
         return entry.is_dir()
@@ -59,9 +72,17 @@ def _is_directory(entry: "os.DirEntry[str]") -> bool:
         return False
 
 
-def persona_files(root: Root) -> list[tuple[str, str]]:
+def _out_of_bounds(root: Root, path: str) -> Diagnostic:
+    fix = root.boundary.fix if root.boundary is not None else ""
+    return Diagnostic("error", LINK_OUTSIDE, path, 0, f"not read: {root.refusal(os.path.realpath(path))}", fix)
+
+
+def persona_files(root: Root, diagnostics: list[Diagnostic]) -> list[tuple[str, str]]:
     """(path, team) of the persona files below a personas root; a folder in it is a team."""
     found: list[tuple[str, str]] = []
+    if root.refusal(os.path.realpath(root.path)):
+        diagnostics.append(_out_of_bounds(root, root.path))
+        return found
     try:
         with os.scandir(root.path) as listed:
             entries = sorted(listed, key=lambda entry: entry.name)
@@ -71,6 +92,9 @@ def persona_files(root: Root) -> list[tuple[str, str]]:
         if entry.name.endswith(_PERSONA_FILES) and entry.name[0] != ".":
             found.append((entry.path, ""))
         elif _is_directory(entry) and entry.name[0] != ".":
+            if entry.is_symlink() and root.refusal(os.path.realpath(entry.path)):
+                diagnostics.append(_out_of_bounds(root, entry.path))
+                continue
             names = [name for name in _names(entry.path) if name.endswith(_PERSONA_FILES) and name[0] != "."]
             found += [(os.path.join(entry.path, name), entry.name) for name in names]
     return found

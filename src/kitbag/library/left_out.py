@@ -33,12 +33,16 @@ def is_of_project(root: Root, places: Places) -> bool:
     return f"{os.path.realpath(root.path)}/".startswith(f"{os.path.realpath(places.project)}/")
 
 
-def left_out(registry: "Registry") -> list[LeftOut]:
-    """What would be used if the workspace were trusted, sorted; nothing of it is loaded into `registry`."""
+def with_project(registry: "Registry") -> "Registry":
+    """As it would be if the workspace were trusted; nothing of it is loaded into `registry`."""
     from kitbag.library.registry import Registry
 
-    places = registry.places
-    whole = Registry(places, extra=registry.extra)
+    return Registry(registry.places, extra=registry.extra)
+
+
+def left_out(registry: "Registry") -> list[LeftOut]:
+    """What would be used if the workspace were trusted, sorted."""
+    places, whole = registry.places, with_project(registry)
     found = [
         LeftOut("command" if skill.kind == "command" else "skill", skill.full_name, skill.path)
         for skill in whole.skills
@@ -58,3 +62,5 @@ def check_left_out(registry: "Registry", name: str) -> None:
             what = f"the {item.kind} {item.full_name!r} is the workspace's, which is not trusted: {item.path}"
             fix = "`kitbag trust` shows what it would run, and asks; --trust-workspace trusts it for one run"
             raise LeftOutError(what, fix)
+    if registry.leave_out_project:
+        with_project(registry).check_links(name)

@@ -11,7 +11,7 @@ from kitbag.errors import Diagnostic
 from kitbag.library.scopes import Root
 from kitbag.library.skills import FLAT, NO_DESCRIPTION, Skill, read_skill
 from kitbag.text.hidden import code_points, find_hidden, one_line, remove_hidden
-from kitbag.text.source import SourceError, read_text
+from kitbag.text.source import LINK_OUTSIDE, SourceError, read_text
 
 _LIMIT = 8 * 1024 * 1024
 _WRITE_ANEW = "`kitbag skills index` writes a new one"
@@ -32,9 +32,9 @@ class ManifestEntry(NamedTuple):
     file: str
 
 
-def read_manifest(root_path: str) -> tuple[dict[str, ManifestEntry], list[Diagnostic]]:
+def read_manifest(root: Root) -> tuple[dict[str, ManifestEntry], list[Diagnostic]]:
     """Entries by lower-case name; empty when there is no manifest."""
-    file = os.path.join(root_path, "manifest.json")
+    file = os.path.join(root.path, "manifest.json")
     found: list[Diagnostic] = []
     if not os.path.isfile(file):
         return {}, found
@@ -45,11 +45,12 @@ def read_manifest(root_path: str) -> tuple[dict[str, ManifestEntry], list[Diagno
     import json
 
     try:
-        text, _, problems = read_text(file, _LIMIT)
+        text, _, problems = read_text(file, root.boundary, _LIMIT)
         found += [Diagnostic("warning", p.code, file, p.line, p.problem, _WRITE_ANEW) for p in problems]
         content: Any = json.loads(text)
     except SourceError as error:
-        note(error.problem, error.fix)
+        code = error.code if error.code == LINK_OUTSIDE else "manifest"
+        found.append(Diagnostic("warning", code, file, 0, error.problem, error.fix))
         return {}, found
     except RecursionError:
         note("nested too deeply; not used", _WRITE_ANEW)
@@ -118,7 +119,7 @@ def apply_manifest(
     root: Root, skills: list[Skill], diagnostics: list[Diagnostic]
 ) -> tuple[list[Skill], dict[str, ManifestEntry]]:
     """The skills of a root as its manifest completes them, and the entries by the path of their skill."""
-    entries, found = read_manifest(root.path)
+    entries, found = read_manifest(root)
     diagnostics.extend(found)
     if not entries:
         return skills, {}

@@ -18,6 +18,7 @@ from kitbag.library.plugin_manifest import (
     wrong_with_plugin_name,
 )
 from kitbag.text.hidden import for_terminal, one_line
+from kitbag.text.source import boundary_of
 
 _NOT_OF_THE_PLUGIN = frozenset(("source", "category", "tags", "relevance"))
 
@@ -40,7 +41,7 @@ def choose(tree: str, plugin: str | None) -> Choice:
         return Choice(tree, "", None)
     if own and plugin is None:
         return Choice(tree, "", None)
-    value, _, problems = read_json(market)
+    value, _, problems = read_json(market, boundary_of(tree))
     if problems:
         raise InvalidError(f"{problems[0].place}: {problems[0].problem}", problems[0].fix)
     entries = [as_map(entry) for entry in as_list(as_map(value).get("plugins"))]
@@ -99,7 +100,7 @@ def write_manifest(staged: str, choice: Choice) -> None:
     path = os.path.join(staged, MANIFEST)
     own: dict[str, object] = {}
     if os.path.lexists(path):
-        value, _, problems = read_json(path)
+        value, _, problems = read_json(path, boundary_of(staged))
         if problems:
             return
         own = as_map(value)

@@ -14,7 +14,7 @@ from kitbag.library.skills import as_text, string_list
 from kitbag.text.frontmatter import read_metadata
 from kitbag.text.hidden import code_points, find_hidden, remove_hidden
 from kitbag.text.plain_head import Metadata
-from kitbag.text.source import Problem, SourceError, read_text
+from kitbag.text.source import Boundary, Problem, SourceError, read_text
 
 FIELDS = frozenset(
     (
@@ -56,7 +56,7 @@ def read_persona(path: str, root: Root, team: str = "") -> tuple[Persona | None,
     def note(line: int, problem: str, fix: str, code: str = "persona") -> None:
         found.append(Diagnostic("warning", code, path, line, problem, fix))
 
-    metadata = _read(path, found)
+    metadata = _read(path, root.boundary, found)
     if metadata is None:
         return None, found
     metadata = {key: value for key, value in metadata.items() if value not in _NOTHING}
@@ -109,11 +109,11 @@ def read_persona(path: str, root: Root, team: str = "") -> tuple[Persona | None,
     )  # fmt: skip
 
 
-def _read(path: str, found: list[Diagnostic]) -> Metadata | None:
+def _read(path: str, boundary: Boundary | None, found: list[Diagnostic]) -> Metadata | None:
     """What can be recovered of the fields; None when there are none at all."""
     problems: list[Problem] = []
     try:
-        content, _, problems = read_text(path, _LIMIT)
+        content, _, problems = read_text(path, boundary, _LIMIT)
     except SourceError as error:
         found.append(Diagnostic("error", error.code, path, 0, error.problem, error.fix))
         return None

@@ -12,6 +12,7 @@ from typing import NamedTuple, cast
 from kitbag.errors import Diagnostic, InvalidError, KitbagError
 from kitbag.library.intake import cannot_write
 from kitbag.library.plugin_manifest import as_map, read_json
+from kitbag.text.source import boundary_of
 
 FILE = "plugins.lock.json"
 STAGING = ".staging-"
@@ -144,7 +145,7 @@ def read_lock(base: str) -> Lock:
     lock = Lock(base)
     if not os.path.lexists(lock.path):
         return lock
-    value, _, problems = read_json(lock.path)
+    value, _, problems = read_json(lock.path, boundary_of(os.path.dirname(lock.path)))
     content = as_map(value)
     plugins = content.get("plugins")
     version = content.get("version")

@@ -10,7 +10,7 @@ from typing import NamedTuple, cast
 
 from kitbag.errors import Diagnostic, Severity
 from kitbag.text.hidden import code_points, find_hidden, for_terminal, one_line, remove_hidden
-from kitbag.text.source import SourceError, read_text
+from kitbag.text.source import Boundary, SourceError, boundary_of, read_text
 
 MANIFEST = ".claude-plugin/plugin.json"
 GEMINI_MANIFEST = "gemini-extension.json"
@@ -100,7 +100,7 @@ def read_plugin(path: str, name: str | None = None, described: bool = False) -> 
     return _Reader(path, name).read(described)
 
 
-def read_json(path: str) -> tuple[object, str, list[Diagnostic]]:
+def read_json(path: str, boundary: Boundary | None) -> tuple[object, str, list[Diagnostic]]:
     """The value, the text it came from, and what is wrong; a value of None was not read."""
     import json
 
@@ -108,7 +108,7 @@ def read_json(path: str) -> tuple[object, str, list[Diagnostic]]:
         return None, "", [Diagnostic("error", code, path, line, problem, fix)]
 
     try:
-        text, _, problems = read_text(path, MAX_JSON)
+        text, _, problems = read_text(path, boundary, MAX_JSON)
     except SourceError as error:
         return wrong(error.code, 0, error.problem, error.fix)
     if any(problem.code == "file-too-large" for problem in problems):
@@ -199,7 +199,7 @@ class _Reader:
         if self._inside(self.file) is None:
             self._note("error", "path-outside", "", "the manifest is a link that leads out of it", "copy the file")
             return True
-        value, self.text, problems = read_json(self.file)
+        value, self.text, problems = read_json(self.file, boundary_of(self.path))
         self.diagnostics += problems
         fields = as_map(value)
         if not problems and value != fields:

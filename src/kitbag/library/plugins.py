@@ -9,6 +9,7 @@ import os
 from kitbag.errors import Diagnostic
 from kitbag.library.plugin_manifest import Plugin, read_plugin, wrong_with_plugin_name
 from kitbag.library.scopes import Kind, Root
+from kitbag.text.source import boundary_of
 
 __all__ = ["FOLDER", "Plugin", "installed", "read_plugin", "roots_of", "wrong_with_plugin_name"]
 
@@ -87,5 +88,7 @@ def roots_of(plugin: Plugin, rank: tuple[int, int]) -> list[Root]:
         for path in paths:
             only = os.path.basename(path) if kind == "commands" and os.path.isfile(path) else ""
             place = os.path.dirname(path) if only else path
-            roots.append(Root(place, kind, "plugin", "claude", rank, plugin.name, plugin.path, only))
+            roots.append(
+                Root(place, kind, "plugin", "claude", rank, plugin.name, plugin.path, only, boundary_of(plugin.path))
+            )
     return roots

@@ -7,6 +7,7 @@ Gives the verdict of the reference library, message by message, without its quir
 import os
 import unicodedata
 
+from kitbag.library.scopes import given_boundary
 from kitbag.text.frontmatter import split
 from kitbag.text.guarded_yaml import YamlError, read_yaml
 from kitbag.text.plain_head import Metadata, Value
@@ -31,7 +32,7 @@ def check_portable(target: str) -> list[str]:
     if path is None:
         return ["Missing required file: SKILL.md"]
     try:
-        text, _, problems = read_text(path)
+        text, _, problems = read_text(path, given_boundary(directory))
     except SourceError as error:
         return [f"SKILL.md {error.problem}"]
     if problems:

@@ -5,10 +5,11 @@ what changed on disk. One registry a session; nothing is global. Used by packing
 """
 
 import os
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from kitbag.errors import Diagnostic, KitbagError, NotFoundError, worst_first
+from kitbag.errors import Diagnostic, InvalidError, KitbagError, NotFoundError, worst_first
 from kitbag.library import index
 from kitbag.library.changes import Change, Snapshot, changes_between, snapshot
 from kitbag.library.discover import Side
@@ -18,6 +19,7 @@ from kitbag.library.scopes import PLUGIN_RANK, Kind, Places, Root, find_places, 
 from kitbag.library.skills import Skill
 from kitbag.library.visibility import Verdict, View, judge_agent, judge_skill, judge_skills
 from kitbag.settings import Settings, load_settings
+from kitbag.text.source import LINK_OUTSIDE
 
 if TYPE_CHECKING:  # what is not needed to list skills is imported where it is used
     from kitbag.library.agents import Agent
@@ -91,7 +93,9 @@ class Registry:
 
     def roots(self, kind: Kind) -> list[Root]:
         """Existing directories that may hold `kind`, best first; plugins' own are not among them."""
-        found = find_roots(self._used, kind, self.precedence, self.extra)
+        found = find_roots(
+            self._used, kind, self.precedence, self.extra, link_targets=tuple(self.settings.get("library.link_targets"))
+        )
         return [root for root in found if not is_of_project(root, self.places)] if self.leave_out_project else found
 
     # -- loading ---------------------------------------------------------------------------------
@@ -160,7 +164,7 @@ class Registry:
 
         teams: set[str] = set()
         for root in roots:
-            for path, team in persona_files(root):
+            for path, team in persona_files(root, []):
                 if team:
                     teams.add(team)
                 elif (persona := read_persona(path, root)[0]) and persona.team:
@@ -205,7 +209,7 @@ class Registry:
             if side.kind == "persona"
         ]
         for root in self.roots("personas"):
-            found += [(root.rank, path, root, team) for path, team in persona_files(root)]
+            found += [(root.rank, path, root, team) for path, team in persona_files(root, loaded.diagnostics)]
         for _, path, root, team in sorted(found, key=lambda item: item[:2]):
             persona, diagnostics = read_persona(path, root, team)
             loaded.diagnostics.extend(diagnostics)
@@ -272,7 +276,7 @@ class Registry:
         for root, side in self._team_files():
             if side.kind == "team" and side.team.casefold() == self.team.casefold():
                 try:
-                    return read_text(os.path.join(root.path, side.location))[0].strip()
+                    return read_text(os.path.join(root.path, side.location), root.boundary)[0].strip()
                 except SourceError:
                     return ""
         return ""
@@ -324,7 +328,18 @@ class Registry:
     def _meant(self, name: str, names: Namespace[T], candidates: list[T]) -> T:
         if not candidates:
             check_left_out(self, name)
+            self.check_links(name)
         return names.get(name, candidates)
+
+    def check_links(self, name: str) -> None:
+        """Raises InvalidError where there is an item of this name that is not read because a link leads away."""
+        from kitbag.library.item_files import name_of_unread
+
+        wanted = re.split(r"[:/]", name.strip().casefold())[-1]
+        for loaded in (self._load_skills(), self._load_agents(), self._load_personas()):
+            for found in loaded.diagnostics:
+                if found.code == LINK_OUTSIDE and name_of_unread(found.file).casefold() == wanted:
+                    raise InvalidError(f"{found.file}: {found.problem}", found.fix)
 
     def _in_folder(self, name: str) -> list[Skill]:
         """Other tools call a skill by its folder, whatever name it gives itself."""

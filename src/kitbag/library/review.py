@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kitbag.errors import Diagnostic
 from kitbag.library.names import Item
-from kitbag.library.scopes import rule_of
+from kitbag.library.scopes import Root, rule_of
 from kitbag.library.skills import COMMAND, FLAT, Skill
 from kitbag.library.visibility import named
 from kitbag.text.frontmatter import field_line
@@ -61,13 +61,16 @@ def declared_names(registry: "Registry") -> list[Diagnostic]:
     found: list[Diagnostic] = []
     suggestions = _MOST_SUGGESTIONS
 
-    def missing(path: str, field: str, name: str, noun: str, known: "Namespace[Skill] | Namespace[Agent]") -> None:
+    def missing(
+        path: str, root: Root, field: str, name: str, noun: str, known: "Namespace[Skill] | Namespace[Agent]"
+    ) -> None:
         nonlocal suggestions
         suggestions -= 1
         close = known.close(name, 3) if suggestions >= 0 else []
         fix = f"did you mean {', '.join(close)}?" if close else f"correct the name, or add the {noun}"
         what = f"`{field}` names {name!r}, but no {noun} is called so"
-        found.append(Diagnostic("warning", "unknown-name", path, field_line(path, field), what, fix))
+        line = field_line(path, field, root.boundary)
+        found.append(Diagnostic("warning", "unknown-name", path, line, what, fix))
 
     skills, agents = registry.skills, registry.agents
     for persona in registry.personas:
@@ -78,18 +81,18 @@ def declared_names(registry: "Registry") -> list[Diagnostic]:
         ):
             for name in names:
                 if not any(named(skill, (name,)) for skill in skills.candidates(name)):
-                    missing(persona.path, field, name, "skill", skills)
+                    missing(persona.path, persona.root, field, name, "skill", skills)
         for name in persona.subagents or ():
             if not any(named(agent, (name,)) for agent in agents.candidates(name)):
-                missing(persona.path, "subagents", name, "agent", agents)
+                missing(persona.path, persona.root, "subagents", name, "agent", agents)
     for agent in agents:
         for name in agent.skills:
             if not skills.candidates(name):
-                missing(agent.path, "skills", name, "skill", skills)
+                missing(agent.path, agent.root, "skills", name, "skill", skills)
     for skill in skills:
         for name in skill.subagents:
             if not agents.candidates(name):
-                missing(skill.path, "subagents", name, "agent", agents)
+                missing(skill.path, skill.root, "subagents", name, "agent", agents)
         if skill.full_name.lower() in CHAT_COMMANDS:
             what = f"/{skill.full_name.lower()} is a command of the chat, which wins"
             found.append(Diagnostic("warning", "reserved-name", skill.path, 0, what, "rename the skill"))
@@ -146,6 +149,6 @@ def skill_contents(registry: "Registry") -> list[Diagnostic]:
         for name in read_details(skill).requires:
             if not registry.skills.candidates(name):
                 what = f"`requires` names {name!r}, but no skill is called so"
-                line = field_line(skill.path, "requires")
+                line = field_line(skill.path, "requires", skill.root.boundary)
                 found.append(Diagnostic("warning", "unknown-name", skill.path, line, what, "correct the name"))
     return found

@@ -5,7 +5,9 @@ collisions, lower first.
 """
 
 import os
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
+
+from kitbag.text.source import Boundary, boundary_of, slashed
 
 Kind = Literal["skills", "agents", "commands", "personas"]
 Scope = Literal["extra", "project", "user", "plugin", "built-in"]
@@ -26,6 +28,12 @@ class Root(NamedTuple):
     plugin_path: str = ""
     only: str = ""
     """A root that is just this one file of its directory."""
+    boundary: Boundary | None = None
+    """What links in it may not lead out of; None for what ships with the package."""
+
+    def refusal(self, directory: str) -> str:
+        """Why a folder of this root, with its links followed, is not looked into; empty when it is."""
+        return self.boundary.refusal(slashed(directory)) if self.boundary is not None else ""
 
 
 # (folder, kind, dialect), in the order in which they win within one directory.
@@ -123,21 +131,61 @@ def rule_of(root: Root, precedence: str = "kitbag") -> str:
     return _RULES.get(back.get(root.rank[0], root.rank[0]), "")
 
 
+_PROJECT_FIX: Final = "replace the link with a copy of the file, or link to a file inside the workspace"
+_USER_FIX: Final = "copy it here, or name the folder it leads to in your settings: library.link_targets"
+
+
+def project_boundary(places: Places) -> Boundary:
+    """What a workspace brings lies in it, whatever its links say."""
+    return boundary_of(places.project)._replace(fix=_PROJECT_FIX)
+
+
+def user_boundary(places: Places, directory: str, link_targets: tuple[str, ...] = ()) -> Boundary:
+    """A folder of the user's own may link to folders beside the tools' folders, and to those that settings name."""
+    home, kitbag_home = os.path.realpath(places.user_home), os.path.realpath(places.kitbag_home)
+    if slashed(directory).startswith(slashed(places.kitbag_home)):
+        own = kitbag_home + directory[len(places.kitbag_home) :]
+    else:
+        own = home + directory[len(places.user_home) :]
+    named = (os.path.realpath(os.path.expanduser(target)) for target in link_targets)
+    beside = dict.fromkeys(map(slashed, (home, os.path.dirname(kitbag_home))))
+    beside.pop("/", None)
+    return Boundary(tuple(map(slashed, (own, *named))), tuple(beside), _USER_FIX)
+
+
+def given_boundary(directory: str) -> Boundary:
+    """Of a folder that was named on the command line: the repository it lies in, else the folder itself."""
+    directory = os.path.realpath(directory)
+    probe, home = directory, os.path.realpath(os.path.expanduser("~"))
+    while probe not in (home, os.path.dirname(probe)):
+        if os.path.lexists(os.path.join(probe, ".git")):
+            return boundary_of(probe)
+        probe = os.path.dirname(probe)
+    return boundary_of(directory)
+
+
 def find_roots(
-    places: Places, kind: Kind, precedence: str = "kitbag", extra: tuple[str, ...] = (), builtin: bool = True
+    places: Places,
+    kind: Kind,
+    precedence: str = "kitbag",
+    extra: tuple[str, ...] = (),
+    builtin: bool = True,
+    link_targets: tuple[str, ...] = (),
 ) -> list[Root]:
     """The directories that exist and may hold `kind`, best first. Plugins are added by the registry."""
     order = _ORDER.get(precedence, _ORDER["kitbag"])
     candidates: list[Root] = []
+    inside = project_boundary(places)
     for at, directory in enumerate(extra):
         candidates += extra_roots(directory, kind, at)
     for distance, directory in enumerate(places.project_dirs):
         own = os.path.join(directory, ".kitbag", kind)
-        candidates.append(Root(own, kind, "project", "kitbag", (order[1], distance)))
+        candidates.append(Root(own, kind, "project", "kitbag", (order[1], distance), boundary=inside))
         for at, (folder, held, dialect) in enumerate(_IN_PROJECTS):
             if held == kind:
                 rank = (order[3], distance * 100 + at)
-                candidates.append(Root(os.path.join(directory, folder), kind, "project", dialect, rank))
+                path = os.path.join(directory, folder)
+                candidates.append(Root(path, kind, "project", dialect, rank, boundary=inside))
     own = os.path.join(places.kitbag_home, kind)
     candidates.append(Root(own, kind, "user", "kitbag", (order[2], 0)))
     for at, (folder, held, dialect) in enumerate(_AT_HOME):
@@ -148,17 +196,23 @@ def find_roots(
         shipped = os.path.join(os.path.dirname(os.path.dirname(__file__)), "builtin", kind)
         candidates.append(Root(shipped, kind, "built-in", "kitbag", (BUILTIN_RANK, 0)))
     candidates.sort(key=lambda root: root.rank)
-    return _existing_once(candidates)
+    return [
+        root._replace(boundary=user_boundary(places, root.path, link_targets)) if root.scope == "user" else root
+        for root in _existing_once(candidates)
+    ]
 
 
 def _existing_once(candidates: list[Root]) -> list[Root]:
-    """Without what is missing, and without a second way to the same directory."""
+    """Without what is missing, and without a second way to the same directory. One that a workspace links to from
+    outside is kept, to be reported, and takes nothing away from the way that leads there by right."""
     roots: list[Root] = []
     seen: set[str] = set()
     for root in candidates:
         if os.path.isdir(root.path):
             real = os.path.realpath(root.path)
-            if real not in seen:
+            if root.scope == "project" and root.refusal(real):
+                roots.append(root)
+            elif real not in seen:
                 seen.add(real)
                 roots.append(root)
     return roots
@@ -170,14 +224,15 @@ def extra_roots(directory: str, kind: Kind, at: int = 0) -> list[Root]:
     base = at * 1000
     found: list[Root] = []
     own: _Folders = ((kind, kind, "kitbag"), (f".kitbag/{kind}", kind, "kitbag"))
+    inside = given_boundary(directory)
     for offset, (folder, held, dialect) in enumerate((*own, *_IN_PROJECTS)):
         path = os.path.join(directory, folder)
         if held == kind and os.path.isdir(path):
-            found.append(Root(path, kind, "extra", dialect, (EXTRA_RANK, base + offset + 1)))
+            found.append(Root(path, kind, "extra", dialect, (EXTRA_RANK, base + offset + 1), boundary=inside))
     if found or any(os.path.isdir(os.path.join(directory, other)) for other in KINDS):
         return found
     if kind == "skills" or os.path.basename(directory) == kind or (kind == "agents" and not _holds_skills(directory)):
-        return [Root(directory, kind, "extra", _dialect_of(directory), (EXTRA_RANK, base))]
+        return [Root(directory, kind, "extra", _dialect_of(directory), (EXTRA_RANK, base), boundary=inside)]
     return []
 
 

@@ -152,7 +152,7 @@ def pairs_asked(run: str) -> Iterable[str]:
 def _more_words(skill: Skill) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Tags and triggers. Few files have any, so only a file that may have some is read as YAML."""
     try:
-        descriptor, _ = open_regular(skill.path)
+        descriptor, _ = open_regular(skill.path, skill.root.boundary)
     except SourceError:
         return (), ()
     try:

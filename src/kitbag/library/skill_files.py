@@ -29,7 +29,7 @@ class Details(NamedTuple):
 
 def read_details(skill: Skill) -> Details:
     try:
-        _, head = read_head(skill.path, KNOWN_FIELDS)
+        _, head = read_head(skill.path, KNOWN_FIELDS, skill.root.boundary)
     except SourceError as error:
         gone = Diagnostic("error", error.code, skill.path, 0, error.problem, error.fix)
         return Details({}, skill.name, "", (), (), (), (gone,))
@@ -42,7 +42,7 @@ def read_details(skill: Skill) -> Details:
         string_list(metadata.get("tags")),
         string_list(triggers),
         string_list(metadata.get("requires")),
-        tuple(diagnostic(skill.path, problem) for problem in head.problems),
+        tuple(diagnostic(skill.path, problem, skill.root.boundary) for problem in head.problems),
     )
 
 
@@ -56,13 +56,14 @@ class SkillBody(NamedTuple):
 def read_skill_body(skill: Skill) -> SkillBody:
     """The instructions without the head, outer blank lines removed; read from disk each time."""
     try:
-        text, line, stamp, problems = read_body(skill.path)
+        text, line, stamp, problems = read_body(skill.path, skill.root.boundary)
     except SourceError as error:
         gone = Diagnostic("error", error.code, skill.path, 0, error.problem, error.fix)
         return SkillBody("", 0, (0, 0, 0, 0), (gone,))
     stripped = text.lstrip("\n")
     line += len(text) - len(stripped)
-    return SkillBody(stripped.rstrip(), line, stamp, tuple(diagnostic(skill.path, p) for p in problems))
+    noted = tuple(diagnostic(skill.path, problem, skill.root.boundary) for problem in problems)
+    return SkillBody(stripped.rstrip(), line, stamp, noted)
 
 
 class Resource(NamedTuple):
@@ -81,7 +82,7 @@ _SKIPPED_FOLDERS = frozenset((".git", "node_modules", "__pycache__", ".venv", "v
 
 def list_resources(skill: Skill, limit: int = RESOURCE_LIMIT) -> tuple[list[Resource], bool]:
     """Sorted, without following links out of the skill; True when there was more than `limit` allows."""
-    if skill.flags & (FLAT | COMMAND):
+    if skill.flags & (FLAT | COMMAND) or skill.root.refusal(os.path.realpath(skill.directory)):
         return [], False
     found: list[Resource] = []
     pending = [""]

@@ -13,7 +13,7 @@ from kitbag.library.scopes import Root
 from kitbag.text.frontmatter import Head, field_line, first_paragraph, read_head
 from kitbag.text.hidden import code_points, find_hidden, remove_hidden
 from kitbag.text.plain_head import Metadata, Value
-from kitbag.text.source import Problem, SourceError
+from kitbag.text.source import Boundary, Problem, SourceError
 
 NO_MODEL, NO_USER, COMMAND, FLAT, REQUIRED, HAS_PATHS, NO_DESCRIPTION = (1 << bit for bit in range(7))
 
@@ -77,7 +77,7 @@ def read_skill(
 ) -> tuple[Skill | None, list[Diagnostic]]:
     """Never raises for content. FileNotFoundError means that there is no such file."""
     try:
-        stamp, head = read_head(path, KNOWN_FIELDS)
+        stamp, head = read_head(path, KNOWN_FIELDS, root.boundary)
     except SourceError as error:
         if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
             raise error.__cause__ from None
@@ -99,14 +99,14 @@ def read_skill(
         root, location, hash(stamp), stamp[1], name, full_name, description, when, hint, flags, team, group,
         string_list(metadata["subagents"]) if "subagents" in metadata else (),
     )  # fmt: skip
-    return skill, [diagnostic(path, problem) for problem in problems]
+    return skill, [diagnostic(path, problem, root.boundary) for problem in problems]
 
 
-def diagnostic(path: str, problem: Problem) -> Diagnostic:
+def diagnostic(path: str, problem: Problem, boundary: Boundary | None) -> Diagnostic:
     severity: Severity = (
         "error" if problem.severity == "error" else "warning" if problem.severity == "warning" else "info"
     )
-    line = field_line(path, problem.field) if problem.field else problem.line
+    line = field_line(path, problem.field, boundary) if problem.field else problem.line
     return Diagnostic(severity, problem.code, path, line, problem.problem, problem.fix)
 
 

@@ -77,7 +77,7 @@ class Dispatch:
             self._patterns.append((pattern, skill))
             return
         what = f"the trigger {written[:60]!r} is not used as a pattern: {wrong}"
-        line = field_line(skill.path, "triggers")
+        line = field_line(skill.path, "triggers", skill.root.boundary)
         self.problems.append(Diagnostic("warning", "trigger", skill.path, line, what, "write plain words"))
 
     def named(self, word: str) -> list[Skill]:
@@ -92,7 +92,7 @@ class Dispatch:
         text = f"-{slug(f'{task.title} {task.description}')}-" if everything else ""
         found: list[Diagnostic] = []
         for root in self.registry.roots("skills"):
-            for entry in read_manifest(root.path)[0].values():
+            for entry in read_manifest(root)[0].values():
                 triggers = {slug(word) for word in (entry.name, *entry.dispatch_triggers)} - {""}
                 asked = {word for word in triggers if word in words or f"-{word}-" in text}
                 usable = [s for s in self.registry.skills.candidates(entry.name) if self.registry.judge(s).model]
@@ -183,7 +183,10 @@ def _with_required(chosen: list[Selected], dispatch: Dispatch, warnings: list[Di
             needed = _required(name, skill, dispatch, warnings)
             if needed.full_name in trail:
                 circle = " -> ".join((*trail[trail.index(needed.full_name) :], needed.full_name))
-                what, line = f"`requires` goes in a circle: {circle}", field_line(skill.path, "requires")
+                what, line = (
+                    f"`requires` goes in a circle: {circle}",
+                    field_line(skill.path, "requires", skill.root.boundary),
+                )
                 warnings.append(Diagnostic("warning", "required-circle", skill.path, line, what, "remove one of them"))
             elif needed.full_name not in found and len(found) < _MOST_REQUIRED:
                 found[needed.full_name] = Selected(needed, f"required by {skill.full_name}")
@@ -191,7 +194,7 @@ def _with_required(chosen: list[Selected], dispatch: Dispatch, warnings: list[Di
             elif needed.full_name not in found:
                 what, line = (
                     f"more than {_MOST_REQUIRED} skills; {name!r} is left out",
-                    field_line(skill.path, "requires"),
+                    field_line(skill.path, "requires", skill.root.boundary),
                 )
                 warnings.append(Diagnostic("warning", "required-skill", skill.path, line, what, "require fewer"))
         pending += reversed(needs)
@@ -203,7 +206,7 @@ def _required(name: str, skill: Skill, dispatch: Dispatch, warnings: list[Diagno
         return _usable(dispatch.registry, name)
     except InvalidError as error:
         what = f"`requires` names {name!r}: {error.problem}; {FALLBACK} is used instead"
-        line = field_line(skill.path, "requires")
+        line = field_line(skill.path, "requires", skill.root.boundary)
         warnings.append(Diagnostic("warning", "required-skill", skill.path, line, what, "correct `requires`"))
         return dispatch.registry.find_skill(FALLBACK)
 
@@ -237,7 +240,7 @@ def check_model(skill: Skill, details: Details, model: str) -> list[Diagnostic]:
 
 
 def _mismatch(skill: Skill, field: str, what: str) -> Diagnostic:
-    line = field_line(skill.path, field)
+    line = field_line(skill.path, field, skill.root.boundary)
     return Diagnostic("warning", "model-mismatch", skill.path, line, what, "use that model, or another skill")
 
 

@@ -9,7 +9,7 @@ import os
 import re
 from typing import NamedTuple
 
-from kitbag.text.source import SourceError, open_regular, read_bytes
+from kitbag.text.source import SourceError, boundary_of, open_regular, read_bytes
 
 _LONGEST = 4_096
 _MOST_PACKED = 64 << 20
@@ -67,7 +67,7 @@ def _git_directory(directory: str) -> str:
     if os.path.isdir(path) and not os.path.islink(path):
         return path
     line = _line(path)
-    if not line.startswith("gitdir:"):
+    if not line.startswith("gitdir:") or "\0" in line:
         return ""
     git = os.path.normpath(os.path.join(directory, line.removeprefix("gitdir:").strip()))
     return git if _leads_back(git, directory) else ""
@@ -80,7 +80,7 @@ def _leads_back(git: str, directory: str) -> bool:
     if back:  # a worktree's folder names the `.git` file it belongs to
         return os.path.realpath(os.path.join(git, back)) == os.path.join(here, ".git")
     try:
-        text = read_bytes(os.path.join(git, "config"), _CHUNK)[0].decode("utf-8", "replace")
+        text = read_bytes(os.path.join(git, "config"), boundary_of(git), _CHUNK)[0].decode("utf-8", "replace")
     except SourceError:
         return False
     return any(os.path.realpath(os.path.join(git, found)) == here for found in _WORKTREE.findall(text))
@@ -98,7 +98,7 @@ def _line(path: str) -> str:
     if os.path.islink(path):
         return ""
     try:
-        data, _, _ = read_bytes(path, _LONGEST)
+        data, _, _ = read_bytes(path, boundary_of(os.path.dirname(path)), _LONGEST)
     except SourceError:
         return ""
     return data.decode("utf-8", "replace").partition("\n")[0].strip()
@@ -107,7 +107,7 @@ def _line(path: str) -> str:
 def _packed(path: str, ref: str) -> tuple[str, bool]:
     """The commit of a branch in the file that holds many, and whether all of it was looked at."""
     try:
-        descriptor, status = open_regular(path)
+        descriptor, status = open_regular(path, boundary_of(os.path.dirname(path)))
     except SourceError:
         return "", not os.path.lexists(path)
     wanted = re.compile(rb"\n([0-9a-f]{40}(?:[0-9a-f]{24})?) " + re.escape(ref.encode()) + rb"\r?\n")

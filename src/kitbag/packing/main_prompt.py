@@ -82,7 +82,9 @@ class Section(NamedTuple):
 
 
 def main_prompt(library: Registry, wanted: Wanted, count: Callable[[str], int] = estimate_tokens) -> MainPrompt:
-    memories = read_memory(library.places, wanted.trusted)
+    memories = read_memory(
+        library.places, wanted.trusted, link_targets=tuple(library.settings.get("library.link_targets"))
+    )
     sections = [
         *_own("base", "main_base.md", wanted),
         *(_own("tools", "main_tools.md", wanted) if wanted.tools else ()),

@@ -11,13 +11,13 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from kitbag.errors import Diagnostic
-from kitbag.library.scopes import Places
+from kitbag.library.scopes import Places, project_boundary, user_boundary
 from kitbag.packing.memory_syntax import MOST_IMPORTS, block_comments, find_imports
-from kitbag.permissions.control_paths import private_reason, special_reason
 from kitbag.permissions.model import is_inside
 from kitbag.text.frontmatter import parse_head, split
 from kitbag.text.hidden import code_points, find_hidden, one_line, reveal_hidden
-from kitbag.text.source import SourceError, read_text
+from kitbag.text.private_paths import private_reason, special_reason
+from kitbag.text.source import Boundary, SourceError, boundary_of, read_text
 
 IN_PROJECTS: Final = (
     "AGENTS.md", "CLAUDE.md", ".claude/CLAUDE.md", "GEMINI.md", ".github/copilot-instructions.md", ".kitbag/AGENTS.md",
@@ -59,25 +59,29 @@ class Place(NamedTuple):
     path: str
     scope: str
     root: str
-    """What its imports may not leave; of a project's file also what a link may not lead out of."""
+    """What its imports may not leave."""
+    boundary: Boundary
+    """What its links may not lead out of."""
     is_rule: bool = False
     """A file with a head, which may say that it is only for some files: then it is not for every conversation."""
 
 
-def memory_files(places: Places, trusted: bool = True) -> list[Place]:
+def memory_files(places: Places, trusted: bool = True, link_targets: tuple[str, ...] = ()) -> list[Place]:
     """Those that exist, the most general first: the person's own, then from the project's root down."""
     claude = os.path.join(places.user_home, ".claude")
+    inside = project_boundary(places)
+    at_home, own = (user_boundary(places, folder, link_targets) for folder in (claude, places.kitbag_home))
     candidates = [
-        Place(os.path.join(claude, "CLAUDE.md"), "user", claude),
-        *(Place(path, "user", claude, is_rule=True) for path in _rules(claude)),
-        Place(os.path.join(places.kitbag_home, "AGENTS.md"), "user", places.kitbag_home),
+        Place(os.path.join(claude, "CLAUDE.md"), "user", claude, at_home),
+        *(Place(path, "user", claude, at_home, is_rule=True) for path in _rules(claude)),
+        Place(os.path.join(places.kitbag_home, "AGENTS.md"), "user", places.kitbag_home, own),
     ]
     for directory in reversed(places.project_dirs) if trusted else ():
         for name in IN_PROJECTS:
-            candidates.append(Place(os.path.join(directory, name), "project", places.project))
+            candidates.append(Place(os.path.join(directory, name), "project", places.project, inside))
             if name == ".claude/CLAUDE.md":
                 rules = _rules(os.path.join(directory, ".claude"))
-                candidates += [Place(rule, "project", places.project, is_rule=True) for rule in rules]
+                candidates += [Place(rule, "project", places.project, inside, is_rule=True) for rule in rules]
     return [place for place in candidates if os.path.lexists(place.path)]
 
 
@@ -89,10 +93,12 @@ def _rules(claude: str) -> list[str]:
     return sorted(found)[:_MOST_FILES]
 
 
-def read_memory(places: Places, trusted: bool, limit: int = MOST_CHARACTERS) -> Memories:
+def read_memory(
+    places: Places, trusted: bool, limit: int = MOST_CHARACTERS, link_targets: tuple[str, ...] = ()
+) -> Memories:
     reader = _Reader(places.user_home)
     found: list[Memory] = []
-    for place in memory_files(places, trusted):
+    for place in memory_files(places, trusted, link_targets):
         text = reader.whole(place)
         if text and all(text != other.text for other in found):  # one text under two names
             found.append(Memory(place.path, place.scope, text))
@@ -114,22 +120,20 @@ class _Reader:
         if resolved in self._read:
             return ""
         root = os.path.realpath(place.root)
-        why = _unreadable(place.path, resolved)
-        if not why and place.scope == "project" and not is_inside(resolved, root):
-            why = f"it leads out of {place.root}"
+        why = _unreadable(place.path, resolved) or place.boundary.refusal(resolved)
         if why:
             self._warn(place.path, 0, f"not used: {why}", "put a file of your own here")
             return ""
         roots = (root,) if place.scope == "project" else (root, os.path.dirname(resolved))
-        text = self._text(place.path, resolved, roots, 0)
+        text = self._text(place.path, resolved, place.boundary, roots, 0)
         if text and place.is_rule:
             text = "" if parse_head(text, [], _RULE_FIELDS).metadata.get("paths") else split(text).body
         return reveal_hidden(text).strip() if text and _ONLY_IMPORTS.fullmatch(text) is None else ""
 
-    def _text(self, path: str, resolved: str, roots: tuple[str, ...], depth: int) -> str | None:
+    def _text(self, path: str, resolved: str, boundary: Boundary, roots: tuple[str, ...], depth: int) -> str | None:
         """With its imports in it; None when it can't be read."""
         try:
-            text, _, problems = read_text(resolved, _FILE_BYTES)
+            text, _, problems = read_text(resolved, boundary, _FILE_BYTES)
         except SourceError as error:
             self._warn(path, 0, error.problem, error.fix)
             return None
@@ -170,7 +174,8 @@ class _Reader:
         if target in self._read:
             return None, ""  # it stands elsewhere, or would import itself
         why = _unreadable(requested, target)
-        if not why and not any(is_inside(target, root) for root in roots):
+        root = next((root for root in roots if is_inside(target, root)), "")
+        if not why and not root:
             why = f"it is outside {roots[0]}"
         if not why and depth >= DEEPEST:
             why = f"imports go {DEEPEST} deep"
@@ -179,7 +184,7 @@ class _Reader:
         if why:
             self._note("warning", path, line, f"{_shown(written)} is not imported: {why}", "copy what is needed")
             return None, ""
-        return self._text(requested, target, roots, depth + 1), name
+        return self._text(requested, target, boundary_of(root), roots, depth + 1), name
 
     def _meant(self, written: str, path: str, resolved: str) -> tuple[str | None, str]:
         """The file that is named, beside the importing one as it is reached or as it is; None when there is none."""

@@ -9,7 +9,7 @@ import os
 import re
 from typing import Any, Literal, NamedTuple, cast
 
-from kitbag.text.source import SourceError, read_text
+from kitbag.text.source import SourceError, boundary_of, read_text
 
 OutputKind = Literal["manifest+file", "text"]
 OUTPUT_KINDS: tuple[OutputKind, ...] = ("manifest+file", "text")
@@ -96,7 +96,7 @@ def _check_files(contract: OutputContract, workspace: str, outcome: Outcome | No
     elif os.path.getsize(path) == 0:
         problems.append(f"the file {contract.output_file} is empty")
     try:
-        text, _, _ = read_text(os.path.join(workspace, contract.manifest_file))
+        text, _, _ = read_text(os.path.join(workspace, contract.manifest_file), boundary_of(workspace))
     except SourceError:
         return [*problems, f"{contract.manifest_file} was not written"]
     mine = [

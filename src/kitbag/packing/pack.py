@@ -287,7 +287,7 @@ class Packer:
 
     def _read(self, skill: Skill) -> _SkillText:
         try:
-            text, _, _ = read_text(skill.path)
+            text, _, _ = read_text(skill.path, skill.root.boundary)
         except SourceError as error:
             raise InvalidError(f"{skill.path}: {error.problem}", error.fix) from error
         self.reads += 1
@@ -309,7 +309,7 @@ class Packer:
                 if resource.group == "references":
                     path = os.path.join(skill.directory, resource.path)
                     try:
-                        texts.append((resource.path, reveal_hidden(read_text(path)[0])))
+                        texts.append((resource.path, reveal_hidden(read_text(path, skill.root.boundary)[0])))
                     except SourceError as error:
                         what = f"left out: {error.problem}"
                         problems.append(Diagnostic("warning", "reference-unreadable", path, 0, what, error.fix))

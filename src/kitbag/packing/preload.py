@@ -34,7 +34,11 @@ def preload(agent: Agent, registry: Registry, limit: int, count: Callable[[str],
 
     def warn(name: str, problem: str, fix: str) -> None:
         what = f"the skill {name!r} is not preloaded: {problem}"
-        warnings.append(Diagnostic("warning", "preload", agent.path, field_line(agent.path, "skills"), what, fix))
+        warnings.append(
+            Diagnostic(
+                "warning", "preload", agent.path, field_line(agent.path, "skills", agent.root.boundary), what, fix
+            )
+        )
 
     for name in agent.skills:
         try:

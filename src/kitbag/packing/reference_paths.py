@@ -219,7 +219,7 @@ def with_resolved(target: Target) -> Target:
 
 def read_target(target: Target, limit: int) -> Content:
     """At most `limit` bytes of it as text. Raises SourceError for what is no text or can't be read."""
-    descriptor, status = open_regular(target.resolved)
+    descriptor, status = open_regular(target.resolved, None)
     try:
         if _leads_elsewhere(descriptor, target.resolved):
             raise SourceError("unreadable", "it was exchanged while it was being read", "try again")

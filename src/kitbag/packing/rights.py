@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final
 from kitbag.library.scopes import Places
 from kitbag.packing.reference_policy import Decision, Source
 from kitbag.permissions.command_runner import Command, Ran, Tick, run_command
-from kitbag.permissions.control_paths import private_reason, special_reason
 from kitbag.permissions.model import Judgement, Protection, Workspace, is_inside, strictest
 from kitbag.settings import Settings
 from kitbag.store.secret_names import looks_secret
+from kitbag.text.private_paths import private_reason, special_reason
 
 if TYPE_CHECKING:
     from kitbag.permissions.decide import Permissions

@@ -35,7 +35,7 @@ def level_text(registry: Registry, skill: Skill, level: int) -> str:
     for resource in list_resources(skill)[0]:
         path = os.path.join(skill.directory, resource.path)
         try:
-            text = read_text(path)[0]
+            text = read_text(path, skill.root.boundary)[0]
         except SourceError as error:
             text = f"({error.problem})"
         parts.append(f"=== {resource.path}\n{text.rstrip()}")
@@ -47,7 +47,7 @@ def skill_files(skill: Skill) -> list[dict[str, Any]]:
     files: list[dict[str, Any]] = []
     for resource in list_resources(skill)[0]:
         try:
-            text = read_text(os.path.join(skill.directory, resource.path))[0]
+            text = read_text(os.path.join(skill.directory, resource.path), skill.root.boundary)[0]
             tokens: int | None = estimate_tokens(text)
         except SourceError:
             tokens = None

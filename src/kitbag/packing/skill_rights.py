@@ -97,13 +97,15 @@ def rights_of(
     restricted, denied = _written(metadata, _RESTRICTED), _written(metadata, _DENIED)
     if restricted is not None or denied is not None:
         access, wrong = parse_tools(restricted, denied, skill.root.dialect)
-        problems += (diagnostic(skill.path, problem) for problem in wrong)
+        problems += (diagnostic(skill.path, problem, skill.root.boundary) for problem in wrong)
         rights = rights._replace(limit=access if access.mode not in ("inherit", "all") or access.denied else None)
     asked = _written(metadata, _ALLOWED)
     if asked is None:
         return rights, tuple(problems)
     access, wrong = parse_tools(asked, dialect=skill.root.dialect)
-    problems += (diagnostic(skill.path, problem) for problem in wrong if problem.severity != "error")
+    problems += (
+        diagnostic(skill.path, problem, skill.root.boundary) for problem in wrong if problem.severity != "error"
+    )
     if access.mode == "all":
         what = "`allowed-tools: *` names no tool, so nothing is allowed by it"
         problems.append(Diagnostic("warning", "skill-grant", skill.path, 0, what, "name the tools that it needs"))
@@ -155,7 +157,7 @@ def by_trust(trust: "Trust", places: Places) -> Withhold:
         of_project = scope == "project" or (scope == "extra" and _is_in_project(skill, places))
         if not of_project:
             return _NOT_FOR_PLUGINS if scope == "plugin" else ""
-        if trust.for_now or (trust.state == "trusted" and _knew(trust, skill.path)):
+        if trust.for_now or (trust.state == "trusted" and _knew(trust, skill)):
             return ""
         return "it was not there when the workspace was trusted; `kitbag trust` shows it, and asks"
 
@@ -166,19 +168,19 @@ def _is_in_project(skill: Skill, places: Places) -> bool:
     return bool(places.project_dirs) and is_inside(os.path.realpath(skill.path), os.path.realpath(places.project))
 
 
-def _knew(trust: "Trust", path: str) -> bool:
+def _knew(trust: "Trust", skill: Skill) -> bool:
     """Whether all that the file says about tools was there when it was looked at."""
     from kitbag.permissions.workspace_acts import document_acts
     from kitbag.text.source import SourceError, read_text
 
     try:
-        acts = document_acts(read_text(path)[0])[0]
+        acts = document_acts(read_text(skill.path, skill.root.boundary)[0])[0]
     except SourceError:
         return False
     known = {
         (act.kind, act.text)
         for item in trust.items
-        if path in (os.path.join(trust.folder, item.path), os.path.join(trust.root, item.path))
+        if skill.path in (os.path.join(trust.folder, item.path), os.path.join(trust.root, item.path))
         for act in item.acts
     }
     return all((act.kind, act.text) in known for act in acts if act.kind == "tools")

@@ -9,11 +9,11 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from kitbag.errors import Diagnostic, InvalidError, NotFoundError
-from kitbag.library.scopes import Places
+from kitbag.library.scopes import Places, project_boundary
 from kitbag.text.frontmatter import parse_head, split
 from kitbag.text.guarded_yaml import YamlError, read_yaml
 from kitbag.text.hidden import code_points, find_hidden, one_line, reveal_hidden
-from kitbag.text.source import SourceError, decode, read_text
+from kitbag.text.source import Boundary, SourceError, decode, read_text, slashed
 
 if TYPE_CHECKING:
     import subprocess
@@ -87,7 +87,7 @@ def load_task(reference: str, source: TaskSource, stdin: str | None = None) -> t
     path = _find_file(reference, source.places)
     if path is not None:
         try:
-            text, _, problems = read_text(path, _LIMIT)
+            text, _, problems = read_text(path, _boundary(path, source.places), _LIMIT)
         except SourceError as error:
             raise InvalidError(f"{path}: {error.problem}", error.fix) from error
         task, warnings = parse_task(text, os.path.splitext(path)[1], path, _stem(path))
@@ -125,6 +125,11 @@ def load_children(task: Task, source: TaskSource) -> tuple[list[Task], list[Diag
             found.append(child)
         problems += warnings
     return found, problems
+
+
+def _boundary(path: str, places: Places) -> Boundary | None:
+    """A workspace's file lies in it, whatever its links say; elsewhere the user has named the file."""
+    return project_boundary(places) if os.path.abspath(path).startswith(slashed(places.project)) else None
 
 
 def _stem(path: str) -> str:
@@ -170,7 +175,8 @@ def _named_parent(task_id: str, places: Places, problems: list[Diagnostic]) -> l
             if name.endswith(SUFFIXES):
                 path = os.path.join(folder, name)
                 try:
-                    child, _ = parse_task(read_text(path, _LIMIT)[0], os.path.splitext(path)[1], path, _stem(path))
+                    text = read_text(path, _boundary(path, places), _LIMIT)[0]
+                    child, _ = parse_task(text, os.path.splitext(path)[1], path, _stem(path))
                 except (SourceError, InvalidError) as error:
                     what = f"may be a child of {task_id}, but can't be read: {error}"
                     problems.append(Diagnostic("warning", "task-unreadable", path, 0, what, "correct the file"))

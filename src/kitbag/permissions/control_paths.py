@@ -1,15 +1,16 @@
-"""Which paths steer programs, hold secrets or are no files, told by their names: the lists, and the tests on them.
+"""Which paths steer programs, told by their names: the lists, and the tests on them.
 
-Used by `paths` for every path that is judged, by `held_paths` for the sandbox and by references. A name is compared
-as the most forgiving file system would: without case, trailing dots and blanks, streams and ignorable characters.
+Used by `paths` for every path that is judged and by `held_paths` for the sandbox. Which ones hold secrets is in
+`text/private_paths`.
 """
 
 import os
 import re
 import stat
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import Final
+
+from kitbag.text.private_paths import plain_part, plain_parts
 
 _GIT: Final = "git runs what is written there"
 _AGENT: Final = "it configures agents, or is given to them"
@@ -81,32 +82,6 @@ _SYSTEM_PLACES = re.compile(
     r"|/var/spool/(?:cron|at|anacron)(?:/|$)|/(?:usr/)?(?:lib|local/lib)/systemd(?:/|$)|/library/launch"
 )
 
-_PRIVATE_PARTS: Final = frozenset(
-    (
-        ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".password-store", ".oci", ".terraform.d", ".mozilla",
-        ".thunderbird", ".bluemix", ".config/gcloud", ".config/gh", ".config/op", ".config/doctl", ".config/hub",
-        ".config/chromium", ".config/google-chrome", ".config/rclone", ".config/git/credentials",
-        ".local/share/keyrings", ".local/share/kwalletd", "library/keychains", ".cargo/credentials",
-        ".cargo/credentials.toml", ".gem/credentials",
-    )
-)  # fmt: skip
-_PRIVATE_STARTS: Final = frozenset(private.partition("/")[0] for private in _PRIVATE_PARTS)
-_PRIVATE_FILE = re.compile(
-    r"(?!.*\.(?:example|sample|template|dist|pub)$)(?!(?:example|sample|template)\.env$)(?:"
-    r"\.?\.env(?:[.~_-].*)?|.+\.env|\.envrc"
-    r"|[._](?:netrc|npmrc|pypirc|pgpass|git-credentials|htpasswd|my\.cnf|mylogin\.cnf|s3cfg|boto|dockercfg|vault-token)"
-    r"|\.\w*_history|id_(?:rsa|dsa|ecdsa|ed25519|xmss).*|ssh_host_\w+_key"
-    r"|(?:credentials|client_secret.*|service[_-]account.*)\.json"
-    r"|.*\.(?:pem|key|p8|p12|pfx|pkcs12|kdb|kdbx|keystore|jks|ppk|agekey|tfstate))",
-    re.DOTALL,
-)
-_SECRET_SYSTEM_FILE = re.compile(r"/etc/(?:g?shadow|sudoers)(?:[-.].*|/.*)?")
-
-_IGNORED = re.compile("[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
-                      "\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]")  # fmt: skip
-_SHORT_NAME = re.compile(r"(git|gitmod)~\d+")
-_SEPARATORS = re.compile(r"[/\\]+")
-
 
 def _reasons(*groups: tuple[Iterable[str], str]) -> Mapping[str, str]:
     return {name: reason for names, reason in groups for name in names}
@@ -123,21 +98,6 @@ _SEQUENCES: Final = tuple(
 _SEQUENCE_STARTS: Final = frozenset(sequence.partition("/")[0] for sequence, _ in _SEQUENCES)
 
 
-@lru_cache(maxsize=4096)
-def plain_part(part: str) -> str:
-    """One part of a path as it is compared: `.GIT`, `.git.`, `.g\u200cit`, `git~1` and `.git::$INDEX` are `.git`."""
-    if not part.isascii():
-        part = _IGNORED.sub("", part)
-    part = part.partition(":")[0].rstrip(". ").casefold()
-    if short := _SHORT_NAME.fullmatch(part):
-        return ".git" if short[1] == "git" else ".gitmodules"
-    return part
-
-
-def _parts(path: str) -> list[str]:
-    return [plain_part(part) for part in _SEPARATORS.split(path) if part]
-
-
 def is_control_name(part: str) -> bool:
     """One part alone, as a directory lists it."""
     return plain_part(part) in _CONTROL
@@ -148,7 +108,7 @@ def control_reason(path: str) -> str:
 
     `path` is absolute and normalised. Only the test for a repository's insides looks at the disk.
     """
-    parts = _parts(path)
+    parts = plain_parts(path)
     for at, part in enumerate(parts):
         reason = _CONTROL.get(part)
         if reason and not _is_checkout(parts, at):
@@ -200,34 +160,6 @@ def _deepest_that_exists(path: str) -> tuple[str, str]:
 
 def _has(place: str, name: str, added: str) -> bool:
     return added == name.casefold() or os.path.lexists(f"{place}/{name}")
-
-
-def private_reason(path: str) -> str:
-    """Why such a path holds secrets, by its words alone; empty when nothing speaks against reading it."""
-    parts = _parts(path)
-    if not _PRIVATE_STARTS.isdisjoint(parts):
-        joined = f"/{'/'.join(parts)}/"
-        for private in _PRIVATE_PARTS:
-            if f"/{private}/" in joined:
-                return f"`{private}` holds secrets"
-    if parts and _PRIVATE_FILE.fullmatch(parts[-1]):
-        return "such files hold secrets"
-    if ".git" in parts and parts[-1] in ("config", "credentials"):
-        return "git keeps credentials there"
-    if _SECRET_SYSTEM_FILE.fullmatch(path):
-        return "the system keeps passwords and rights there"
-    return ""
-
-
-def special_reason(path: str) -> str:
-    """Why a path is no place for files: devices and the system's insides. `/dev/null` is harmless."""
-    for place in ("/proc", "/sys", "/dev"):
-        if path == place or path.startswith(place + "/"):
-            # Memory that is used like any other folder.
-            if path == "/dev/null" or path == "/dev/shm" or path.startswith("/dev/shm/"):  # noqa: S108
-                return ""
-            return "it is a device" if place == "/dev" else "it belongs to the system's insides"
-    return ""
 
 
 def kind_reason(mode: int) -> str:

@@ -10,10 +10,10 @@ import os
 import stat
 from collections.abc import Callable
 
-from kitbag.permissions.control_paths import private_reason, special_reason
 from kitbag.permissions.paths import examine
 from kitbag.permissions.policy import Policy
 from kitbag.permissions.rule_matching import Place, matches_parameter, matches_path
+from kitbag.text.private_paths import private_reason, special_reason
 
 
 class FoundFiles:

@@ -10,9 +10,10 @@ import re
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from kitbag.permissions.control_paths import control_reason, kind_reason, private_reason, special_reason
+from kitbag.permissions.control_paths import control_reason, kind_reason
 from kitbag.permissions.model import Workspace, is_inside
 from kitbag.store.kept_keys import FILE as KEYS
+from kitbag.text.private_paths import private_reason, special_reason
 
 MOST_LINKS: Final = 40
 """As in the kernel."""

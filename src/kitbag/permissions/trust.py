@@ -1,7 +1,8 @@
 """Whether a workspace is trusted: by its resolved folder, and bound to hashes of everything in it that can act.
 
-Nothing that a workspace says takes part in the decision but through those hashes. Changed prose keeps trust; a new or
-changed command, server, hook, script, mode, rule or setting does not. Used by whoever loads or runs a project's items.
+Nothing that a workspace says takes part in the decision but through those hashes. Changed prose keeps trust; a new
+item or link, and a new or changed command, server, hook, script, mode, rule or setting do not. Used by all code that
+loads or runs a project's items.
 """
 
 import hashlib
@@ -25,7 +26,7 @@ class Change(NamedTuple):
     """What is not as it was when the workspace was trusted."""
 
     mark: Literal["+", "~", "-"]
-    kind: ActKind
+    kind: ActKind | Literal["item"]
     path: str
     """Of the file that wants it, relative to the workspace."""
     old: str
@@ -52,8 +53,8 @@ class Trust(NamedTuple):
 
     @property
     def seen(self) -> str:
-        """Stands for all in it that can act, as it was looked at: trust for one conversation is held to this."""
-        acts = sorted(digest_of(item.path, act) for item in self.items for act in item.acts)
+        """A fingerprint of all that it brings, as it was read: trust for one session holds for this."""
+        acts = sorted(digest for item in self.items for digest in _digests(item))
         return hashlib.sha256("\n".join(acts).encode()).hexdigest()
 
     @property
@@ -183,11 +184,23 @@ def digest_of(path: str, act: Act) -> str:
     return hashlib.sha256(bound.encode()).hexdigest()
 
 
-def _approved(items: Iterable[Item]) -> list[Approved]:
+def _item_digest(item: Item) -> str:
+    return hashlib.sha256(json.dumps(["item", item.path, item.kind]).encode()).hexdigest()
+
+
+def _digests(item: Item) -> list[str]:
+    return [_item_digest(item), *(digest_of(item.path, act) for act in item.acts)]
+
+
+def _approved(items: Collection[Item]) -> list[Approved]:
     wanted = [(item.path, act) for item in items for act in item.acts]
     texts = kept_texts(_shown(act) for _, act in wanted)
     return [
-        Approved(act.kind, path, digest_of(path, act), text) for (path, act), text in zip(wanted, texts, strict=True)
+        *(Approved("item", item.path, _item_digest(item), f"{item.kind} {item.name}") for item in items),
+        *(
+            Approved(act.kind, path, digest_of(path, act), text)
+            for (path, act), text in zip(wanted, texts, strict=True)
+        ),
     ]
 
 
@@ -200,18 +213,22 @@ def changes_since(record: Record, found: Found, places: Places) -> tuple[Change,
     agreed = {act.digest for act in record.acts}
     now = [(item.path, act, digest_of(item.path, act)) for item in found.items for act in item.acts]
     present = {digest for _, _, digest in now}
-    gone: dict[tuple[str, ActKind], list[Approved]] = {}
+    gone: dict[tuple[str, str], list[Approved]] = {}
     for old in record.acts:
-        if old.digest not in present:
+        if old.kind != "item" and old.digest not in present:
             gone.setdefault((old.path, old.kind), []).append(old)
-    changes: list[Change] = []
+    changes = [
+        Change("+", "item", item.path, "", f"{item.kind} {item.name}")
+        for item in found.items
+        if _item_digest(item) not in agreed
+    ]
     for path, act, digest in now:
         if digest not in agreed:
             before = _counterpart(act, gone.get((path, act.kind), []))
             changes.append(Change("~" if before else "+", act.kind, path, before, _shown(act), act.line))
     seen = {item.path for item in found.items}
     changes += [
-        Change("-", kind, path, old.text, "")
+        Change("-", old.kind, path, old.text, "")
         for (path, kind), left in gone.items()
         if kind in RESTRICTING and (path in seen or _is_looked_at(path, found, places))
         for old in left

@@ -8,7 +8,7 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple, cast
+from typing import Final, Literal, NamedTuple, cast
 
 from kitbag.errors import InvalidError
 from kitbag.permissions.workspace_acts import ACT_KINDS, ActKind
@@ -23,7 +23,8 @@ _MOST_TEXT = 4000
 class Approved(NamedTuple):
     """One thing that a person was shown and agreed to."""
 
-    kind: ActKind
+    kind: ActKind | Literal["item"]
+    """`item`: that there is such a file at all."""
     path: str
     """Of the file that wants it, relative to the workspace."""
     digest: str
@@ -39,6 +40,11 @@ class Record(NamedTuple):
     """Who owned that folder."""
     trusted_at: str
     acts: tuple[Approved, ...]
+
+    @property
+    def can_do(self) -> int:
+        """How many things it may run or allow."""
+        return sum(act.kind != "item" for act in self.acts)
 
 
 class Store(NamedTuple):
@@ -112,7 +118,7 @@ def _record(root: str, entry: object) -> Record | None:
         if len(words) != len(Approved._fields) or not all(isinstance(word, str) for word in words):
             return None
         kind, path, digest, text = cast("list[str]", words)
-        if kind not in ACT_KINDS:
+        if kind != "item" and kind not in ACT_KINDS:
             return None
         acts.append(Approved(kind, path, digest, text))
     return Record(root, owner, at, tuple(acts))

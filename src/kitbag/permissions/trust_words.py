@@ -29,6 +29,7 @@ _HEADINGS: Final[dict[ActKind, str]] = {
     "server": "Servers",
     "hook": "Hooks, and what else other tools run",
     "script": "Scripts",
+    "link": "Symbolic links",
     "mode": "Permission modes",
     "tools": "Tools that its skills and agents ask for",
     "setting": "Settings",

@@ -17,9 +17,9 @@ from kitbag.text.frontmatter import Parts, line_of, parse_head, split
 from kitbag.text.hidden import reveal_hidden
 from kitbag.text.plain_head import Value
 
-ActKind = Literal["command", "environment", "server", "hook", "mode", "tools", "setting", "script"]
+ActKind = Literal["command", "environment", "server", "hook", "mode", "tools", "setting", "script", "link"]
 ACT_KINDS: Final[tuple[ActKind, ...]] = (
-    "command", "server", "hook", "script", "mode", "tools", "setting", "environment",
+    "command", "server", "hook", "script", "link", "mode", "tools", "setting", "environment",
 )  # fmt: skip
 RESTRICTING: Final[frozenset[ActKind]] = frozenset(("mode", "tools", "setting"))
 """What may also hold something back, so that taking it away can allow more."""

@@ -12,7 +12,7 @@ from kitbag.errors import Diagnostic
 from kitbag.library.agent_document import is_data_file, read_document
 from kitbag.library.agents import read_agent
 from kitbag.library.discover import Scan, scan_root
-from kitbag.library.item_files import agent_files, persona_files
+from kitbag.library.item_files import agent_files, name_of_unread, persona_files
 from kitbag.library.manifest import apply_manifest
 from kitbag.library.personas import read_persona
 from kitbag.library.scopes import Places, Root, find_roots
@@ -29,6 +29,7 @@ from kitbag.permissions.workspace_acts import (
 )
 from kitbag.permissions.workspace_reading import Bounds, Reading, SpentError
 from kitbag.settings import read_toml
+from kitbag.text.source import LINK_OUTSIDE
 
 ItemKind = Literal[
     "skill", "command", "agent", "persona", "team", "manifest", "memory", "task", "settings", "configuration", "plugin",
@@ -103,7 +104,7 @@ class _Look:
         return Found(tuple(self.items), reading.whole, tuple(dict.fromkeys(reading.problems)))
 
     def _add(self, kind: ItemKind, name: str, path: str, acts: list[Act], problem: str = "") -> None:
-        acts = acts + self._files_run(acts, os.path.dirname(path))
+        acts = acts + self._files_run(acts, os.path.dirname(path)) + self.reading.link(path, name, problem)
         self.items.append(Item(kind, name, self.reading.relative(path), tuple(dict.fromkeys(acts)), problem))
 
     # --- files of known names ----------------------------------------------------------------------
@@ -158,10 +159,11 @@ class _Look:
         """Only those that would run something: a task is work to be done, not what a workspace is set up with."""
         for path in self.reading.files_below(os.path.join(directory, ".kitbag", "tasks"), deepest=0):
             if path.endswith(_TASK_FILES):
-                text, _ = self.reading.text(path)
+                text, problem = self.reading.text(path)
                 acts = document_acts(text)[0] if path.endswith(".md") else _data_acts(text, path)
-                if acts := [act for act in acts if act.kind in ("command", "environment")]:
-                    self._add("task", os.path.splitext(os.path.basename(path))[0], path, acts)
+                acts = [act for act in acts if act.kind in ("command", "environment")]
+                if acts or os.path.islink(path):
+                    self._add("task", os.path.splitext(os.path.basename(path))[0], path, acts, problem)
 
     # --- the library's items ------------------------------------------------------------------------
 
@@ -171,7 +173,11 @@ class _Look:
         ]
 
     def _library(self) -> None:
-        personas = [(path, root, team) for root in self._roots("personas") for path, team in persona_files(root)]
+        diagnostics: list[Diagnostic] = []
+        personas = [
+            (path, root, team) for root in self._roots("personas") for path, team in persona_files(root, diagnostics)
+        ]
+        self._links(diagnostics, "persona")
         agents: list[tuple[str, Root]] = []
         teams = self._teams(personas)
         for root in self._roots("skills", "commands"):
@@ -180,8 +186,10 @@ class _Look:
             manifest = os.path.join(root.path, "manifest.json")
             if root.kind == "skills" and os.path.lexists(manifest):
                 self.reading.pay(1)
-                self._add("manifest", "manifest.json", manifest, [])
-                skills, _ = apply_manifest(root, skills, [])
+                found: list[Diagnostic] = []
+                skills, _ = apply_manifest(root, skills, found)
+                problem = next((one.problem for one in found if one.code == LINK_OUTSIDE), "")
+                self._add("manifest", "manifest.json", manifest, [], problem)
             for skill in skills:
                 self._skill(skill)
             for side in scan.sides:
@@ -194,9 +202,10 @@ class _Look:
                     text, problem = self.reading.text(path)
                     self._add("team", side.team, path, text_acts(text), problem)
         for root in self._roots("agents"):
-            diagnostics: list[Diagnostic] = []
+            diagnostics = []
             agents += [(path, root) for path in agent_files(root, diagnostics, self.reading.bounds.agent_folders)]
             self._unseen(diagnostics)
+            self._links(diagnostics, "agent")
         for path, root in agents:
             self._agent(path, root)
         for path, root, team in personas:
@@ -205,7 +214,7 @@ class _Look:
     def _teams(self, personas: list[tuple[str, Root, str]]) -> frozenset[str]:
         """As the registry finds them: folders of skills that are teams because a persona says so."""
         others = [root for root in find_roots(self.places, "personas", builtin=False) if root.scope != "project"]
-        files = personas + [(path, root, team) for root in others for path, team in persona_files(root)]
+        files = personas + [(path, root, team) for root in others for path, team in persona_files(root, [])]
         found: set[str] = set()
         for path, root, team in files:
             self.reading.pay(1)
@@ -224,16 +233,25 @@ class _Look:
 
         scan = scan_root(root, reader, teams, self.reading.bounds.folders)
         self._unseen(scan.diagnostics)
+        kind: ItemKind = "command" if root.kind == "commands" else "skill"
+        self._links(scan.diagnostics, kind)
         read = {skill.path for skill in scan.skills}
         for one in scan.diagnostics:
             if (
                 one.severity == "error"
+                and one.code != LINK_OUTSIDE
                 and one.file not in read
                 and os.path.lexists(one.file)
                 and not os.path.isdir(one.file)
             ):
-                self._add("skill", os.path.basename(os.path.dirname(one.file)), one.file, [], one.problem)
+                self._add(kind, name_of_unread(one.file), one.file, [], one.problem)
         return scan
+
+    def _links(self, diagnostics: list[Diagnostic], kind: ItemKind) -> None:
+        """Files and folders that are not read because a link leads out of the workspace."""
+        for one in diagnostics:
+            if one.code == LINK_OUTSIDE:
+                self._add(kind, name_of_unread(one.file), one.file, [], one.problem)
 
     def _unseen(self, diagnostics: list[Diagnostic]) -> None:
         """A folder that can't be listed, or too many of them."""
@@ -254,7 +272,8 @@ class _Look:
         for path in self.reading.files_below(skill.directory):
             relative = path[len(skill.directory) + 1 :]
             if relative != os.path.basename(skill.location):
-                acts += self.reading.script(path, relative, only_acting=True)[0]
+                found, problem = self.reading.script(path, relative, only_acting=True)
+                acts += found + (self.reading.link(path, relative, problem) if os.path.islink(path) else [])
         return acts
 
     def _agent(self, path: str, root: Root) -> None:
@@ -267,7 +286,7 @@ class _Look:
             return
         text, problem = self.reading.text(path)
         if is_data_file(path):
-            document, _ = read_document(path)
+            document, _ = read_document(path, root.boundary)
             fields = document.metadata if document is not None else {}
             acts = field_acts(fields) + [act for one in strings_of(fields) for act in text_acts(one, 0)]
         else:

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kitbag.library.fingerprint import acting_part
-from kitbag.library.scopes import Places
+from kitbag.library.scopes import Places, project_boundary
 from kitbag.permissions.model import is_inside
 from kitbag.permissions.workspace_acts import Act
-from kitbag.text.source import BODY_LIMIT, SourceError, open_regular, read_text
+from kitbag.text.source import BODY_LIMIT, SourceError, open_regular, read_text, slashed
 
 _NOT_ENTERED = frozenset((".git", "node_modules", "__pycache__", ".venv", "venv"))
 _DEEPEST = 8
@@ -40,6 +40,7 @@ class Reading:
         self.cwd = places.cwd
         self.root = places.project
         self.real_root = os.path.realpath(places.project)
+        self.boundary = project_boundary(places)
         self.bounds = bounds
         self.problems: list[str] = []
         self.whole = True
@@ -71,7 +72,7 @@ class Reading:
         """What is used of a file, or why nothing is."""
         self.pay(1)
         try:
-            text, _, _ = read_text(path)
+            text, _, _ = read_text(path, self.boundary)
         except SourceError as error:
             return "", error.problem
         self.pay(size=len(text))
@@ -97,7 +98,7 @@ class Reading:
                 self.missed(f"{self.relative(folder)}: can't be listed: {(error.strerror or '').lower()}")
                 continue
             for entry in entries:
-                if not _is_directory(entry):
+                if not _is_directory(entry) or (entry.is_symlink() and self._leads_out(entry.path)):
                     yield entry.path
                 elif entry.name not in _NOT_ENTERED:
                     if depth < deepest:
@@ -105,11 +106,21 @@ class Reading:
                     elif deepest:
                         self.missed(f"{self.relative(entry.path)}: too deep to be looked into")
 
+    def _leads_out(self, path: str) -> bool:
+        return bool(self.boundary.refusal(slashed(os.path.realpath(path))))
+
+    def link(self, path: str, name: str, problem: str = "") -> list[Act]:
+        """The act of a file or folder that is reached through a link: nothing for any other."""
+        real = os.path.realpath(path)
+        if real == os.path.join(self.real_root, self.relative(path)):
+            return []
+        return [Act("link", f"{name} -> {self.relative(real)}", note=problem)]
+
     def script(self, path: str, name: str, only_acting: bool = False) -> tuple[list[Act], str]:
         """The file as something to be run, bound to its bytes. `only_acting`: nothing for prose and pictures."""
         self.pay(1)
         try:
-            descriptor, status = open_regular(path)
+            descriptor, status = open_regular(path, self.boundary)
         except SourceError as error:
             return [], error.problem
         try:

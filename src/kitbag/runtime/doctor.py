@@ -12,9 +12,12 @@ from kitbag.errors import Diagnostic, KitbagError, worst_first
 from kitbag.library.inert import inert_configuration
 from kitbag.library.registry import Registry
 from kitbag.library.review import nested_skills, skill_contents
+from kitbag.library.scopes import Places, project_boundary
 from kitbag.permissions.model import Protection
 from kitbag.permissions.sandbox import protection
+from kitbag.permissions.workspace_items import look
 from kitbag.text.in_words import count
+from kitbag.text.source import LINK_OUTSIDE
 
 
 class FoundIn(NamedTuple):
@@ -50,6 +53,7 @@ def examine(registry: Registry, more: Iterable[Diagnostic] = ()) -> Findings:
             *nested_skills(registry.skills),
             *skill_contents(registry),
             *inert_configuration(registry.places),
+            *_workspace_links(registry.places),
             *_changed_plugins(registry.places.kitbag_home),
             *more,
         ]
@@ -65,6 +69,17 @@ def examine(registry: Registry, more: Iterable[Diagnostic] = ()) -> Findings:
         "infos": len(diagnostics) - errors - warnings,
     }
     return Findings(diagnostics, _roots(registry), protection(), counts)
+
+
+def _workspace_links(places: Places) -> list[Diagnostic]:
+    """Links of the workspace that are not followed, wherever they are: in a skill's folder, among the tasks, ..."""
+    found: list[Diagnostic] = []
+    for item in look(places).items:
+        for act in item.acts:
+            if act.kind == "link" and act.note:
+                path = os.path.join(places.project, item.path)
+                found.append(Diagnostic("error", LINK_OUTSIDE, path, 0, act.note, project_boundary(places).fix))
+    return found
 
 
 def _changed_plugins(home: str) -> list[Diagnostic]:

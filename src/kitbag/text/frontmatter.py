@@ -11,7 +11,17 @@ from typing import NamedTuple
 
 from kitbag.text.guarded_yaml import YamlError, YamlProblem, read_yaml
 from kitbag.text.plain_head import Metadata, read_plain
-from kitbag.text.source import Problem, SourceError, Stamp, decode, open_regular, os_problem, read_text, stamp_of
+from kitbag.text.source import (
+    Boundary,
+    Problem,
+    SourceError,
+    Stamp,
+    decode,
+    open_regular,
+    os_problem,
+    read_text,
+    stamp_of,
+)
 
 HEAD_LIMIT = 256 * 1024
 _CHUNK = 4096
@@ -47,9 +57,9 @@ class Parts(NamedTuple):
     problems: list[Problem]
 
 
-def read_head(path: str, known: frozenset[str]) -> tuple[Stamp, Head]:
+def read_head(path: str, known: frozenset[str], boundary: Boundary | None) -> tuple[Stamp, Head]:
     """Only the start of the file is read. Raises SourceError when it is no readable text file."""
-    descriptor, status = open_regular(path)
+    descriptor, status = open_regular(path, boundary)
     try:
         data = os.read(descriptor, _CHUNK)
         head = _fast_head(data)
@@ -109,9 +119,9 @@ def parse_head(text: str, problems: list[Problem], known: frozenset[str], cut: b
     return Head(metadata, tuple(problems), True, parts.body)
 
 
-def read_body(path: str) -> tuple[str, int, Stamp, list[Problem]]:
+def read_body(path: str, boundary: Boundary | None) -> tuple[str, int, Stamp, list[Problem]]:
     """What follows the head, the line it starts on, and the stamp of the file it came from."""
-    text, stamp, problems = read_text(path)
+    text, stamp, problems = read_text(path, boundary)
     parts = split(text)
     return parts.body, parts.body_line, stamp, [*problems, *parts.problems]
 
@@ -293,10 +303,10 @@ def _closes_early(raw: str) -> bool:
     return at < len(raw) - 1 and not raw[at - 1].isspace() and not raw[at + 1].isalnum()
 
 
-def field_line(path: str, field: str) -> int:
+def field_line(path: str, field: str, boundary: Boundary | None) -> int:
     """Where a field stands in a file, for a diagnostic; 1 when it is not found."""
     try:
-        parts = split(read_text(path, HEAD_LIMIT)[0])
+        parts = split(read_text(path, boundary, HEAD_LIMIT)[0])
     except SourceError:
         return 0
     return line_of(parts.head, field, parts.head_line) if parts.head is not None else 1

@@ -1,11 +1,12 @@
-"""Opening and decoding files that people wrote: bounded, never blocking, any usual encoding.
+"""Opening and decoding files that people wrote: bounded, never blocking, inside a boundary, any usual encoding.
 
 Used by frontmatter and by every reader in `library`. A file that can't be used is a SourceError,
-which the loaders turn into a Diagnostic.
+which the loaders turn into a Diagnostic. Links are judged by the descriptor that was opened, so that
+no file can be swapped between the check and the read.
 """
 
 import os
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 BODY_LIMIT = 4 * 1024 * 1024
 _OPEN_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -13,6 +14,39 @@ _KIND, _REGULAR = 0o170000, 0o100000
 
 Stamp: TypeAlias = tuple[int, int, int, int]
 """mtime, ctime, size, inode: the same stamp means the same bytes (see library.index for the fine print)."""
+
+
+LINK_OUTSIDE: Final = "link-outside"
+"""The code of the problem that a link leads out of its boundary."""
+
+
+class Boundary(NamedTuple):
+    """Where a file or folder may lie once all links are followed. Paths are resolved and end with a slash."""
+
+    inside: tuple[str, ...]
+    beside: tuple[str, ...] = ()
+    """Any subfolder of these is allowed too, unless it holds secrets."""
+    fix: str = "replace the link with a copy of the file"
+
+    def refusal(self, real: str) -> str:
+        """Why a resolved path is out of bounds; empty when it is not. The path of a folder ends with a slash."""
+        inside = next((folder for folder in self.inside if real.startswith(folder)), "")
+        beside = next((folder for folder in self.beside if real.startswith(folder)), "")
+        if not inside and (not beside or "/" not in real[len(beside) :]):
+            return f"a symbolic link that leads out of {self.inside[0]}, to {real}"
+        from kitbag.text.private_paths import private_reason
+
+        reason = private_reason(real[len(inside or beside) :])
+        return f"a symbolic link that leads to {real}: {reason}" if reason else ""
+
+
+def boundary_of(directory: str) -> Boundary:
+    """This directory, wherever it really is, and nothing else."""
+    return Boundary((slashed(os.path.realpath(directory)),))
+
+
+def slashed(directory: str) -> str:
+    return directory if directory.endswith("/") else f"{directory}/"
 
 
 class SourceError(Exception):
@@ -39,8 +73,9 @@ def stamp_of(status: os.stat_result) -> Stamp:
     return (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino)
 
 
-def open_regular(path: str) -> tuple[int, os.stat_result]:
-    """A descriptor the caller closes. Never waits: a FIFO, device or directory is an error."""
+def open_regular(path: str, boundary: Boundary | None) -> tuple[int, os.stat_result]:
+    """A descriptor the caller closes. Never waits: a FIFO, device or directory is an error. Without a boundary, links
+    may lead anywhere: only for a path that the user named, or that was resolved and judged before."""
     try:
         descriptor = os.open(path, _OPEN_FLAGS)
     except OSError as error:
@@ -48,10 +83,27 @@ def open_regular(path: str) -> tuple[int, os.stat_result]:
     except ValueError as error:  # an embedded NUL
         raise SourceError("unreadable", "the name can't be a file's", "rename it") from error
     status = os.fstat(descriptor)
+    if boundary is not None and (real := _real_path(descriptor, path)) != path and (why := boundary.refusal(real)):
+        os.close(descriptor)
+        raise SourceError(LINK_OUTSIDE, f"not read: {why}", boundary.fix)
     if status.st_mode & _KIND != _REGULAR:
         os.close(descriptor)
         raise SourceError("not-a-file", "not a regular file", "put a plain text file here")
     return descriptor, status
+
+
+def _real_path(descriptor: int, path: str) -> str:
+    """Where the opened file lies. On systems without /proc the path is resolved again, and has to lead to the file."""
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        pass
+    real = os.path.realpath(path)
+    try:
+        same = os.path.samestat(os.stat(real), os.fstat(descriptor))
+    except OSError:
+        same = False
+    return real if same else "/"
 
 
 def os_problem(error: OSError) -> SourceError:
@@ -64,9 +116,9 @@ def os_problem(error: OSError) -> SourceError:
     return SourceError("unreadable", f"can't be read: {reason}", fix)
 
 
-def read_bytes(path: str, limit: int = BODY_LIMIT) -> tuple[bytes, Stamp, bool]:
+def read_bytes(path: str, boundary: Boundary | None, limit: int = BODY_LIMIT) -> tuple[bytes, Stamp, bool]:
     """The first `limit` bytes, the stamp they belong to, and whether there was more."""
-    descriptor, status = open_regular(path)
+    descriptor, status = open_regular(path, boundary)
     try:
         chunks: list[bytes] = []
         left = limit + 1
@@ -84,9 +136,9 @@ def read_bytes(path: str, limit: int = BODY_LIMIT) -> tuple[bytes, Stamp, bool]:
     return data[:limit], stamp_of(status), len(data) > limit
 
 
-def read_text(path: str, limit: int = BODY_LIMIT) -> tuple[str, Stamp, list[Problem]]:
+def read_text(path: str, boundary: Boundary | None, limit: int = BODY_LIMIT) -> tuple[str, Stamp, list[Problem]]:
     """The file as text with LF newlines, and what had to be done to get it."""
-    data, stamp, more = read_bytes(path, limit)
+    data, stamp, more = read_bytes(path, boundary, limit)
     text, problems = decode(data, cut=more)
     if more:
         problems.append(

@@ -23,7 +23,7 @@ from kitbag.permissions.workspace_acts import server_text, strings_of
 from kitbag.settings import Settings
 from kitbag.store.secret_names import looks_secret
 from kitbag.text.plain_head import Metadata
-from kitbag.text.source import SourceError, read_text
+from kitbag.text.source import SourceError, boundary_of, read_text
 from kitbag.tools.mcp_client.configuration import (
     Scope,
     Server,
@@ -87,7 +87,7 @@ def _of_file(path: str, directory: str, trust: Trust) -> list[Configured]:
     if not os.path.lexists(path):
         return []
     try:
-        text, _, _ = read_text(path)
+        text, _, _ = read_text(path, boundary_of(trust.root))
         servers = server_map(json.loads(text))
     except (SourceError, ValueError, RecursionError) as error:
         problem = error.problem if isinstance(error, SourceError) else "not valid JSON"
@@ -197,7 +197,7 @@ def _is_same(server: Server, now: Trust) -> bool:
     if server.source.endswith(tuple(os.sep + name for name in FILES)):
         found = _of_file(server.source, os.path.dirname(server.source), now._replace(for_now=True))
     else:
-        document, _ = read_document(server.source)
+        document, _ = read_document(server.source, boundary_of(now.root))
         value = document.take("mcp_servers").value if document is not None else None
         found = _in_agent_file(server.source, servers_in(value or "").described, server.scope, "")
     place = server._replace(label="", directory="")

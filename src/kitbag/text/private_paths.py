@@ -1,0 +1,79 @@
+"""Which paths hold secrets or are no files, told by their names alone.
+
+Used by `source` for every file that is reached through a link, and by permissions for every path that is judged. A
+name is compared as the most forgiving file system would: without case, trailing dots and blanks, streams and
+ignorable characters.
+"""
+
+import re
+from functools import lru_cache
+from typing import Final
+
+_PRIVATE_PARTS: Final = frozenset(
+    (
+        ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".password-store", ".oci", ".terraform.d", ".mozilla",
+        ".thunderbird", ".bluemix", ".config/gcloud", ".config/gh", ".config/op", ".config/doctl", ".config/hub",
+        ".config/chromium", ".config/google-chrome", ".config/rclone", ".config/git/credentials",
+        ".local/share/keyrings", ".local/share/kwalletd", "library/keychains", ".cargo/credentials",
+        ".cargo/credentials.toml", ".gem/credentials",
+    )
+)  # fmt: skip
+_PRIVATE_STARTS: Final = frozenset(private.partition("/")[0] for private in _PRIVATE_PARTS)
+_PRIVATE_FILE = re.compile(
+    r"(?!.*\.(?:example|sample|template|dist|pub)$)(?!(?:example|sample|template)\.env$)(?:"
+    r"\.?\.env(?:[.~_-].*)?|.+\.env|\.envrc"
+    r"|[._](?:netrc|npmrc|pypirc|pgpass|git-credentials|htpasswd|my\.cnf|mylogin\.cnf|s3cfg|boto|dockercfg|vault-token)"
+    r"|\.\w*_history|id_(?:rsa|dsa|ecdsa|ed25519|xmss).*|ssh_host_\w+_key"
+    r"|\.?(?:credentials|client_secret.*|service[_-]account.*)\.json"
+    r"|.*\.(?:pem|key|p8|p12|pfx|pkcs12|kdb|kdbx|keystore|jks|ppk|agekey|tfstate))",
+    re.DOTALL,
+)
+_SECRET_SYSTEM_FILE = re.compile(r"/etc/(?:g?shadow|sudoers)(?:[-.].*|/.*)?")
+
+_IGNORED = re.compile("[\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u2028-\u202e\u2060-\u206f"
+                      "\u3164\ufe00-\ufe0f\ufeff\uffa0\U000e0000-\U000e0fff]")  # fmt: skip
+_SHORT_NAME = re.compile(r"(git|gitmod)~\d+")
+_SEPARATORS = re.compile(r"[/\\]+")
+
+
+@lru_cache(maxsize=4096)
+def plain_part(part: str) -> str:
+    """One part of a path as it is compared: `.GIT`, `.git.`, `.g\u200cit`, `git~1` and `.git::$INDEX` are `.git`."""
+    if not part.isascii():
+        part = _IGNORED.sub("", part)
+    part = part.partition(":")[0].rstrip(". ").casefold()
+    if short := _SHORT_NAME.fullmatch(part):
+        return ".git" if short[1] == "git" else ".gitmodules"
+    return part
+
+
+def plain_parts(path: str) -> list[str]:
+    return [plain_part(part) for part in _SEPARATORS.split(path) if part]
+
+
+def private_reason(path: str) -> str:
+    """Why such a path holds secrets, by its words alone; empty when nothing speaks against reading it."""
+    parts = plain_parts(path)
+    if not _PRIVATE_STARTS.isdisjoint(parts):
+        joined = f"/{'/'.join(parts)}/"
+        for private in _PRIVATE_PARTS:
+            if f"/{private}/" in joined:
+                return f"`{private}` holds secrets"
+    if parts and _PRIVATE_FILE.fullmatch(parts[-1]):
+        return "such files hold secrets"
+    if ".git" in parts and parts[-1] in ("config", "credentials"):
+        return "git keeps credentials there"
+    if _SECRET_SYSTEM_FILE.fullmatch(path):
+        return "the system keeps passwords and rights there"
+    return ""
+
+
+def special_reason(path: str) -> str:
+    """Why a path is no place for files: devices and the system's insides. `/dev/null` is harmless."""
+    for place in ("/proc", "/sys", "/dev"):
+        if path == place or path.startswith(place + "/"):
+            # Memory that is used like any other folder.
+            if path == "/dev/null" or path == "/dev/shm" or path.startswith("/dev/shm/"):  # noqa: S108
+                return ""
+            return "it is a device" if place == "/dev" else "it belongs to the system's insides"
+    return ""
