@@ -217,7 +217,7 @@ class TestStandardInput:
     def test_it_can_be_the_request_itself(self, world: World) -> None:
         with ModelServer(script("Fine.")) as server:
             point(world, server)
-            done = world.run("-p", "--output-format", "text", stdin="What is this?")
+            done = world.run("--output-format", "text", "-p", stdin="What is this?")
             assert server.requests[0].body["messages"][0]["content"][-1]["text"] == "What is this?"
         assert done.returncode == 0
 
@@ -273,7 +273,7 @@ class TestRequestsLineByLine:
         with ModelServer(script(*[f"Answer {n}." for n in range(9)])) as server:
             point(world, server)
             flags = ("--input-format", "stream-json", "--output-format", form)
-            done = world.run("-p", *flags, stdin="".join(lines))
+            done = world.run(*flags, "-p", stdin="".join(lines))
             sent = [request.body["messages"] for request in server.requests]
         found = [json.loads(line) for line in done.stdout.splitlines()] if form == "stream-json" else [done.stdout]
         return done.returncode, found, sent
@@ -418,7 +418,7 @@ class TestInterrupted:
         with ModelServer(script("Fine.")) as server:
             point(world, server)
             flags = ("--input-format", "stream-json", "--output-format", "stream-json")
-            with start(world, *flags, stdin=subprocess.PIPE) as process:
+            with start(world, "-", *flags, stdin=subprocess.PIPE) as process:
                 assert process.stdin is not None
                 assert process.stdout is not None
                 process.stdin.write('{"content": "Hi"}\n')

@@ -218,6 +218,22 @@ def test_a_configured_command_gives_tasks_and_children(world: World) -> None:
     assert [child["task"] for child in packed(world, "E1", "--children")["children"]] == ["T9"]
 
 
+@pytest.mark.parametrize("task_id", ["--delete=all", "-x", "--"])
+def test_the_id_of_a_task_is_never_an_option_of_the_configured_command(world: World, task_id: str) -> None:
+    program = world.write(
+        "tracker.py", "import json, sys\nprint(json.dumps({'id': 'T1', 'title': sys.argv[-1]}))\n", base=world.outside
+    )
+    start = f"{sys.executable} {program}"
+    for written in ("{id}", "show {id} --format json", "--id {id}", "{id}.json"):
+        world.ok("config", "set", "pack.task_command", f"{start} {written}")
+        done = world.run("pack", "--", task_id)
+        assert done.returncode == 6
+        assert f"{task_id!r} starts with a dash" in done.stderr
+    for written, got in (("show -- {id}", task_id), ("--id={id}", f"--id={task_id}")):
+        world.ok("config", "set", "pack.task_command", f"{start} {written}")
+        assert f"- Title: {got}\n" in world.ok("pack", "--", task_id)
+
+
 def test_a_project_can_t_set_the_command_that_gives_tasks(world: World) -> None:
     world.write(".kitbag/settings.toml", f'[pack]\ntask_command = "touch {world.canary}"\n')
     assert world.run("pack", "T1").returncode == 4

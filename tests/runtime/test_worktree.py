@@ -115,6 +115,11 @@ class TestHostile:
         assert keep_changes(self.worktree(repository), "Work.") == "kitbag/t1"
         assert not repository.canary.exists()
 
+    def test_a_commit_message_is_never_an_option_of_git(self, repository: World) -> None:
+        before = git(repository, "rev-parse", "HEAD").strip()
+        assert keep_changes(self.worktree(repository), "--amend") == "kitbag/t1"
+        assert git(repository, "log", "-1", "--format=%P %s", "kitbag/t1").strip() == f"{before} --amend"
+
     def test_a_filter_that_can_t_be_taken_back_by_its_name_is_refused(self, repository: World) -> None:
         folder = repository.workspace / ".git"
         (folder / "info/attributes").write_text("* filter=x=y\n")

@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from kitbag.cli import output
+from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.options import json_option, library_options, open_registry, project_option
 from kitbag.cli.states import set_state
 from kitbag.errors import InvalidError, UsageError
@@ -15,7 +16,7 @@ from kitbag.library.visibility import Verdict
 from kitbag.text.tokens import estimate_tokens
 
 
-class _Group(click.Group):
+class _Group(CommandGroup):
     """What runs an agent is imported when one is run."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

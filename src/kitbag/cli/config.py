@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from kitbag.cli import output
+from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.options import json_option, project_option
 from kitbag.errors import UsageError
 from kitbag.library.scopes import find_places
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from kitbag.permissions.model import Effect
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Read and change settings."""
 

@@ -82,7 +82,7 @@ def _first_request(wanted: Wanted) -> Request | None:
     if wanted.input_format == "text":
         return one_request(wanted.prompt)
     if wanted.prompt != "-":
-        fix = "leave out the text: the requests come on standard input"
+        fix = "the prompts come on standard input: put -p last without a text, or write -p -"
         raise UsageError("-p with a text and --input-format stream-json", fix)
     return None
 

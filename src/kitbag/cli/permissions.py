@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from kitbag.cli import output
+from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.options import json_option
 from kitbag.cli.permission_options import Opened, open_permissions, permission_options
 from kitbag.errors import UsageError
@@ -26,7 +27,7 @@ _ELSEWHERE = {
 }
 
 
-class _Group(click.Group):
+class _Group(CommandGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted((*self.commands, *_ELSEWHERE))
 

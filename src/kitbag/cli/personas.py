@@ -5,13 +5,14 @@ from typing import Any
 import click
 
 from kitbag.cli import output
+from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.options import json_option, library_options, open_registry
 from kitbag.library.personas import Persona
 from kitbag.library.registry import Registry
 from kitbag.text.tokens import estimate_tokens
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """List and inspect personas."""
 

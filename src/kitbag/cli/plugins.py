@@ -5,13 +5,14 @@ from typing import Any
 import click
 
 from kitbag.cli import output
+from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.options import json_option
 from kitbag.library.plugin_manifest import Plugin
 from kitbag.library.plugins import installed
 from kitbag.library.scopes import find_places
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Install, list, switch and remove plugins."""
 

@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 
 import click
 
+from kitbag.cli.command_group import CommandGroup
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 # command -> (module, help)
@@ -54,7 +56,21 @@ Exit codes:
 """
 
 
-class _Lazy(click.Group):
+_PRINT = ("-p", "--print")
+
+
+class _Root(CommandGroup):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        written = [*args]
+        try:
+            return super().parse_args(ctx, args)
+        except click.BadOptionUsage as error:
+            if error.option_name not in _PRINT:
+                raise
+            # The last word is -p, without a text. An option of click's whose value may be missing would take no text
+            # that starts with a dash, and read that as options of ours.
+            return super().parse_args(ctx, [*written, "-"])
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
 
@@ -68,6 +84,8 @@ class _Lazy(click.Group):
         name = args[0]
         if name in _COMMANDS or name.startswith("-"):
             return super().resolve_command(ctx, args)
+        if note := _prompt_like_an_option(ctx):
+            raise click.UsageError(f"No such command {name!r}: {note}", ctx)
         if " " in name:
             problem = "a request stands behind -p: kitbag -p 'REQUEST'"
             raise click.UsageError(f"{problem}; `kitbag` alone opens the chat", ctx)
@@ -85,7 +103,10 @@ def _run_options(function: F) -> F:
     """Of a request; in the order in which they are shown."""
     options = (
         click.option(
-            "-p", "--print", "prompt", is_flag=False, flag_value="-", metavar="TEXT", help="Answer this and leave."
+            *_PRINT,
+            "prompt",
+            metavar="TEXT",
+            help="Answer this prompt and exit. Last, without TEXT, or with -: read the prompt from standard input.",
         ),
         click.option("--output-format", type=click.Choice(["text", "json", "stream-json"]), default="text"),
         click.option("--input-format", type=click.Choice(["text", "stream-json"]), default="text"),
@@ -128,6 +149,17 @@ def _refuse_before_command(context: click.Context) -> None:
         raise click.UsageError(f"{problem}; write it behind the command if that knows it", context)
 
 
+def _prompt_like_an_option(context: click.Context) -> str:
+    """What to tell whoever expected -p without a text before other options; empty: the prompt is no option's name."""
+    prompt: str = context.params.get("prompt") or ""
+    names = {name for one in context.command.get_params(context) for name in (*one.opts, *one.secondary_opts)}
+    if prompt.partition("=")[0] not in names | {"--"}:
+        return ""
+    from kitbag.cli.output import clean
+
+    return f'"{clean(prompt[:80])}" was taken as the prompt; put -p last to read the prompt from standard input'
+
+
 _FOR_REQUESTS = frozenset(("output_format", "input_format", "waits"))
 """What says something only about `-p`."""
 
@@ -144,7 +176,7 @@ def _given(context: click.Context, only: frozenset[str] | None = None) -> str:
 
 
 @click.group(
-    cls=_Lazy,
+    cls=_Root,
     epilog=EXIT_CODES,
     context_settings={"help_option_names": ["-h", "--help"]},
     invoke_without_command=True,
@@ -167,6 +199,10 @@ def cli(context: click.Context, **options: Any) -> None:
         context.exit(open_chat(options))
     if options["plain"]:
         raise click.UsageError("--plain is for the chat: leave out -p, or --plain", context)
+    if note := _prompt_like_an_option(context):
+        from kitbag.cli.output import remark
+
+        remark(f"note: {note}")
     from kitbag.cli.ask import ask
 
     context.exit(ask(options))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from kitbag.cli import output
+from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.options import json_option
 from kitbag.errors import InvalidError, NotFoundError
 from kitbag.library.left_out import LeftOutError
@@ -30,7 +31,7 @@ _STATES = {
 }
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """List and try the MCP servers whose tools agents can use."""
 

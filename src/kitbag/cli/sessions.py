@@ -6,11 +6,12 @@ from typing import Any
 import click
 
 from kitbag.cli import output
+from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.options import json_option
 from kitbag.library.scopes import find_places
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """List past conversations, to go on with."""
 
@@ -19,7 +20,7 @@ def command() -> None:
 @click.option("--here", is_flag=True, help="Only those of this directory.")
 @json_option
 def list_(here: bool, as_json: bool) -> None:
-    """All of them, the newest first; go on with one: kitbag -p --resume ID."""
+    """All of them, the newest first; resume one: kitbag --resume ID."""
     from kitbag.agent.sessions import list_sessions
     from kitbag.store.journal import Journal, journal_path
     from kitbag.store.redaction import Redactor

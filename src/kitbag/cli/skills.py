@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kitbag.cli import output
+from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.options import json_option, library_options, open_registry, project_option
 from kitbag.cli.states import set_state
 from kitbag.library.skills import Skill
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from kitbag.library.registry import Registry
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """List, inspect, check and switch skills."""
 

@@ -9,6 +9,7 @@ from collections.abc import Generator
 import click
 
 from kitbag.cli import interruption, output
+from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.options import json_option
 from kitbag.errors import NotFoundError
 from kitbag.library.scopes import find_places
@@ -37,7 +38,7 @@ async def _look_after(board: Board) -> None:
         output.remark(output.clean(hosting.problem))
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def command() -> None:
     """Look at, stop and resume what other agents do."""
 

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from kitbag.cli import output
+from kitbag.cli.command_group import CommandGroup
 from kitbag.cli.options import json_option
 from kitbag.errors import NotFoundError, UsageError
 from kitbag.library.scopes import Places, find_places
@@ -15,7 +16,7 @@ from kitbag.permissions import trust_words as words
 from kitbag.permissions.trust import Change, Trust, forget, trust_workspace, trusted_workspaces, workspace_trust
 
 
-class _TrustGroup(click.Group):
+class _TrustGroup(CommandGroup):
     """`kitbag trust [PATH]` is `kitbag trust add [PATH]`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:

@@ -187,11 +187,12 @@ def _named_parent(task_id: str, places: Places, problems: list[Diagnostic]) -> l
 
 
 def run_configured(command: str, task_id: str, cwd: str) -> str:
-    """`{id}` becomes one argument; no shell is involved. A failure means that there is no such task."""
+    """`{id}` becomes one argument and never an option; no shell is involved. A failure means that there is no such
+    task."""
     import shlex
     import subprocess
 
-    words = [word.replace("{id}", task_id) for word in shlex.split(command)]
+    words = _filled(shlex.split(command), task_id)
     try:
         done = _run(words, cwd)
     except FileNotFoundError as error:
@@ -208,6 +209,15 @@ def run_configured(command: str, task_id: str, cwd: str) -> str:
         detail = f": {said[-1]}" if said else ""
         raise NotFoundError(f"there is no task {task_id!r}: `{' '.join(words)}` ended with {done.returncode}{detail}")
     return done.stdout[:_LIMIT].decode("utf-8", "replace")
+
+
+def _filled(words: list[str], task_id: str) -> list[str]:
+    """Raises InvalidError where the program could read the id as an option."""
+    for at, word in enumerate(words):
+        if task_id.startswith("-") and word.startswith("{id}") and "--" not in words[:at]:
+            problem = f"the task id {task_id!r} starts with a dash: `{words[0]}` could read it as an option"
+            raise InvalidError(problem, f"write `-- {{id}}` or `--option={{id}}` in the setting: {' '.join(words)}")
+    return [word.replace("{id}", task_id) for word in words]
 
 
 def _run(words: list[str], cwd: str) -> "subprocess.CompletedProcess[bytes]":

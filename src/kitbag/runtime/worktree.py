@@ -63,7 +63,7 @@ def keep_changes(worktree: Worktree, message: str, *, in_use: bool = False) -> s
     changed = bool(_git(worktree.path, "diff-index", "--cached", "--name-only", "HEAD").strip())
     if changed:
         who = ("-c", "user.name=Kitbag", "-c", "user.email=kitbag@localhost") if not _has_identity(worktree) else ()
-        _git(worktree.path, *who, "commit", "--quiet", "--no-verify", "-m", message or "Work of an agent")
+        _git(worktree.path, *who, "commit", "--quiet", "--no-verify", f"--message={message or 'Work of an agent'}")
     base = _git(worktree.repository, "rev-parse", "HEAD").strip()
     if changed or others or in_use or _git(worktree.path, "rev-parse", "HEAD").strip() != base:
         return worktree.branch
