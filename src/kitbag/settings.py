@@ -6,10 +6,11 @@ can choose and tighten, never loosen: what only the user may set is ignored ther
 
 import os
 import re
+import time
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from kitbag.errors import Diagnostic, InvalidError, UsageError
-from kitbag.text.source import Boundary, SourceError, boundary_of, read_bytes
+from kitbag.text.source import Boundary, SourceError, Stamp, boundary_of, read_bytes, stamp_of
 
 State = Literal["on", "name-only", "user-only", "off"]
 STATES: tuple[State, ...] = ("on", "name-only", "user-only", "off")
@@ -111,6 +112,8 @@ _LISTS: Final = {
 """Kinds that are lists of texts, with an example of each."""
 _MOST_PARTS: Final = 64
 _MOST_BYTES: Final = 1 << 20
+_SETTLING_NS: Final = 2_000_000_000
+"""A file changed within this time before it was read may change again under the same stamp."""
 
 
 class Sourced(NamedTuple):
@@ -147,9 +150,19 @@ class Settings:
         self._states: dict[str, dict[str, Sourced]] = {group: {} for group in GROUPS}
         self._vars: dict[str, Sourced] = {}
         self._tables: dict[str, dict[str, dict[str, Any]]] = {group: {} for group in TABLES}
+        self._stamps: dict[str, Stamp | None] = {}
+        """Of each file as it was read; None: there was none."""
+        self._is_settled = True
+        """Whether the stamps are old enough to prove that a file is what it was."""
         for path in (user_file, *reversed(project_files)):
-            if os.path.isfile(path):
+            if os.path.lexists(path) or not _is_missing(path):
                 self._read(path, is_user=path == user_file)
+            else:
+                self._stamps[path] = None
+
+    def is_current(self) -> bool:
+        """Whether the files are still what was read, by a stat of each."""
+        return self._is_settled and all(_stamp(path) == stamp for path, stamp in self._stamps.items())
 
     def get(self, key: str) -> Any:
         return self.sourced(key).value
@@ -179,7 +192,10 @@ class Settings:
 
     def _read(self, path: str, is_user: bool) -> None:
         try:
-            data, _, more = read_bytes(path, None if is_user else self._boundary, _MOST_BYTES)
+            self._stamps[path] = _stamp(path)
+            data, stamp, more = read_bytes(path, None if is_user else self._boundary, _MOST_BYTES)
+            self._stamps[path] = stamp
+            self._is_settled = self._is_settled and time.time_ns() - max(stamp[:2]) > _SETTLING_NS
             if more:
                 self._give_up(path, 0, f"longer than {_MOST_BYTES:,} bytes, so nothing in it is used")
                 return
@@ -260,6 +276,25 @@ def load_settings(kitbag_home: str, project_dirs: tuple[str, ...]) -> Settings:
     project_files = tuple(os.path.join(directory, ".kitbag", "settings.toml") for directory in project_dirs)
     boundary = boundary_of(project_dirs[-1]) if project_dirs else None
     return Settings(os.path.join(kitbag_home, "settings.toml"), project_files, boundary)
+
+
+def _stamp(path: str) -> Stamp | None:
+    """None: there is nothing at all. What can't be reached, as behind a broken link, is not nothing."""
+    try:
+        return stamp_of(os.stat(path))
+    except OSError as error:
+        return None if _is_missing(path) else (-1, -1, -1, error.errno or 0)
+
+
+def _is_missing(path: str) -> bool:
+    """False where there may be a file that can't be reached."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def read_toml(text: str) -> dict[str, Any]:

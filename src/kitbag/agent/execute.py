@@ -139,6 +139,7 @@ class Executor:
         permit = await self.approvals.authorize(
             permissions, tool.name, call.arguments, context.directory, self.asked_by, facts
         )
+        self._tell_news(permissions)
         if isinstance(permit, Refusal):
             return failure(f"{tool.name} is not allowed: {permit.reason}")
         if permit.remark:
@@ -158,7 +159,10 @@ class Executor:
     async def _used(self, permit: Permit, tool: Tool[Any], call: ToolCall) -> Outcome:
         """What was allowed is what runs: these arguments, in what the last look at the rules says."""
         current = self.approvals.permissions(self.rights.permissions(self._permissions()))
-        judgement = permit.use(tool.name, call.arguments, self.context.directory, current)
+        try:
+            judgement = permit.use(tool.name, call.arguments, self.context.directory, current)
+        finally:
+            self._tell_news(current)
         context = self.context._replace(
             permissions=current,
             judgement=judgement,
@@ -167,6 +171,10 @@ class Executor:
             progress=partial(self._tell_progress, call.id),
         )
         return await tool.work(tool.read(permit.arguments), context)
+
+    def _tell_news(self, permissions: Permissions) -> None:
+        for news in permissions.take_news():
+            self.emit(Notice("warning", news))
 
     def _tell_start(self, call: ToolCall) -> None:
         """Once for each call, however it goes on."""

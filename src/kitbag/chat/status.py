@@ -17,7 +17,7 @@ def status_of(agent: Agent, used: int, background: Background) -> Status:
     spent = background.cost
     return Status(
         agent.chosen.name,
-        agent.permissions.mode,
+        agent.permissions.mode_now,
         (persona.full_name if persona is not None else agent.ground.library.team) or agent.options.agent,
         used,
         agent.chosen.known.window,

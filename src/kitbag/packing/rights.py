@@ -18,7 +18,8 @@ from kitbag.text.private_paths import private_reason, special_reason
 
 if TYPE_CHECKING:
     from kitbag.permissions.decide import Permissions
-    from kitbag.permissions.rule_files import Given, Loaded
+    from kitbag.permissions.live_rules import LiveRules
+    from kitbag.permissions.rule_files import Given
     from kitbag.permissions.trust import Trust
 
 _NO_SANDBOX: Final = Protection("none")
@@ -32,8 +33,8 @@ _STATES: Final = {
 
 class Rights:
     __slots__ = (
-        "_allow_commands", "_allow_environment", "_allowed", "_deciding", "_given", "_loaded", "_places", "_project",
-        "_reading", "_settings", "_trust", "_trust_workspace",
+        "_allow_commands", "_allow_environment", "_allowed", "_deciding", "_given", "_places", "_project", "_reading",
+        "_rules", "_settings", "_settings_mode", "_trust", "_trust_workspace",
     )  # fmt: skip
 
     def __init__(
@@ -45,18 +46,20 @@ class Rights:
         allow_commands: bool = False,
         allow_environment: frozenset[str] = frozenset(),
         trust_workspace: bool | str = False,
+        settings_mode: str = "",
     ) -> None:
         """`allow_commands` answers yes where a command would be asked about; it is neither trust nor a rule.
-        `trust_workspace` is a person's word for this run alone."""
+        `trust_workspace` is a person's word for this run alone. `settings_mode`: as LiveRules has it."""
         self._places = places
         self._settings = settings
         self._given = given
+        self._settings_mode = settings_mode
         self._allow_commands = allow_commands
         self._allow_environment = allow_environment
         self._trust_workspace = trust_workspace
         self._project = os.path.realpath(places.project)
         self._trust: Trust | None = None
-        self._loaded: tuple[Loaded, Workspace] | None = None
+        self._rules: tuple[LiveRules, Workspace] | None = None
         self._reading: dict[tuple[str, ...], Permissions] = {}
         self._deciding: Permissions | None = None
         self._allowed: dict[str, Judgement] = {}
@@ -85,7 +88,9 @@ class Rights:
         return (source.root, source.base, self._places.project)
 
     def _has_rules(self) -> bool:
-        return bool(self._settings.entries or self._settings.unreadable or self._given)
+        """Else nothing can be against reading what is inside."""
+        loaded = self._live.now()
+        return bool(loaded.rules.all) or loaded.mode_source != "default" or loaded.settings_mode != "default"
 
     def _by_rules(self, path: str, roots: tuple[str, ...]) -> Decision:
         """What is inside the roots needs no more than that no rule is against it, and the mode lets read."""
@@ -107,7 +112,7 @@ class Rights:
         why = "environment variables are read only when they are allowed by name"
         from kitbag.permissions.policy import NEVER_ASKS
 
-        mode = self._rules()[0].mode if self._has_rules() else "default"
+        mode = self._live.mode(self._live.now().mode)
         return Decision("deny", f"{why}, and {mode} mode does not ask") if mode in NEVER_ASKS else Decision("ask", why)
 
     # --- commands ---------------------------------------------------------------------------------
@@ -135,11 +140,24 @@ class Rights:
         """In the sandbox that its judgement asks for. What was not judged is not run."""
         from kitbag.permissions.sandbox import Confinement, run_confined
 
-        found = self._allowed[command.text]
+        found = self._still_allowed(command)
         if found.sandbox == "none":  # only what a person allows, by a rule or by an answer, is judged so
             return run_command(command, tick)
         confinement = Confinement(found.sandbox, found.network)
-        return run_confined(command, tick, confinement=confinement, workspace=self._rules()[1])
+        return run_confined(command, tick, confinement=confinement, workspace=self._workspace)
+
+    def _still_allowed(self, command: Command) -> Judgement:
+        """The rules may have changed since it was allowed. Raises RefusedError where they deny it by now."""
+        from kitbag.permissions.approvals import RefusedError
+
+        found = self._allowed[command.text]
+        deciding = self._deciding
+        now = deciding.decide("Bash", {"command": command.text}, self._places.cwd) if deciding is not None else found
+        if now.effect == "deny" or (now.effect == "ask" and found.effect != "ask"):
+            raise RefusedError(
+                f"`{command.text}`: denied since it was allowed: {now.reason}", "leave it, or change the rule"
+            )
+        return now
 
     # --- trust and rules --------------------------------------------------------------------------
 
@@ -166,24 +184,41 @@ class Rights:
     def _permissions(self, protection: Protection, also_readable: tuple[str, ...] = ()) -> "Permissions":
         from kitbag.permissions.decide import Permissions
 
-        loaded, workspace = self._rules()
-        opened = workspace._replace(also_readable=also_readable)
-        network = self._settings.get("sandbox.network") == "on"
-        return Permissions(opened, loaded.mode, loaded.rules, protection, network=network)
+        loaded = self._live.now()
+        opened = self._workspace._replace(also_readable=also_readable)
+        return Permissions(opened, loaded.mode, loaded.rules, protection, network=self._live.network, live=self._live)
 
-    def _rules(self) -> "tuple[Loaded, Workspace]":
-        if self._loaded is None:
-            from kitbag.permissions.rule_files import NOTHING_GIVEN, load_permissions, workspace_of
+    def _loaded_rules(self) -> "tuple[LiveRules, Workspace]":
+        if self._rules is None:
+            from kitbag.permissions.live_rules import LiveRules
+            from kitbag.permissions.rule_files import NOTHING_GIVEN, workspace_of
 
-            settings = self._settings
-            workspace, _ = workspace_of(self._places, settings)
-            of_project = any(not entry.is_user for entry in settings.entries) or any(
-                path != settings.user_file for path in settings.unreadable
+            workspace, _ = workspace_of(self._places, self._settings)
+            live = LiveRules(
+                self._places,
+                workspace,
+                self._settings,
+                trusted=self._is_trusted,
+                given=self._given or NOTHING_GIVEN,
+                settings_mode=self._settings_mode,
             )
-            trusted = of_project and self._known_trust().is_open
-            loaded = load_permissions(settings, workspace, trusted=trusted, given=self._given or NOTHING_GIVEN)
-            self._loaded = loaded, workspace
-        return self._loaded
+            self._rules = live, workspace
+        return self._rules
+
+    @property
+    def _live(self) -> "LiveRules":
+        return self._loaded_rules()[0]
+
+    @property
+    def _workspace(self) -> Workspace:
+        return self._loaded_rules()[1]
+
+    def _is_trusted(self, settings: Settings) -> bool:
+        """Whether the project's settings count; that takes a look at all of it, so only where it has some."""
+        of_project = any(not entry.is_user for entry in settings.entries) or any(
+            path != settings.user_file for path in settings.unreadable
+        )
+        return of_project and self._known_trust().is_open
 
 
 def _as_decision(found: Judgement) -> Decision:

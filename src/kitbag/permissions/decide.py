@@ -20,6 +20,8 @@ from kitbag.permissions.rules import COMPANIONS, EDIT_TOOLS, Rule, Rules
 
 if TYPE_CHECKING:
     from kitbag.permissions.found_files import FoundFiles
+    from kitbag.permissions.live_rules import LiveRules
+    from kitbag.permissions.rule_files import Loaded
 
 READ_ONLY_AGENTS: Final = frozenset(("Explore", "Plan"))
 _PATH_KEYS: Final = ("file_path", "path", "notebook_path", "filePath", "file")
@@ -34,7 +36,7 @@ def child_mode(parent: Mode, declared: Mode | None) -> Mode:
 class Permissions:
     """What one agent may do. Unchanging: a narrower or an extended one is another value."""
 
-    __slots__ = ("_accesses", "_policy", "_read_only_agents")
+    __slots__ = ("_accesses", "_base", "_current", "_live", "_policy", "_read_only_agents", "_steps")
 
     def __init__(
         self,
@@ -45,17 +47,47 @@ class Permissions:
         *,
         network: bool = False,
         read_only_agents: frozenset[str] | Callable[[], frozenset[str]] = READ_ONLY_AGENTS,
+        live: "LiveRules | None" = None,
     ) -> None:
         """`network`: the setting `sandbox.network`. `read_only_agents`: those that start without a question, or who
-        says so when one is to start; leave out a name that another agent has taken."""
+        says so when one is to start; leave out a name that another agent has taken. `live`: where `rules` come from;
+        each decision is made by what it says then."""
         find = protection if callable(protection) else lambda: protection
         self._policy = Policy(workspace, mode, rules, find, network)
         self._accesses: tuple[tuple[ToolAccess, str], ...] = ()
         self._read_only_agents = read_only_agents
+        self._live = live
+        self._steps: tuple[Callable[[Rules], Iterable[Rule]], ...] = ()
+        """What was added to the rules of the settings: given those, it says what."""
+        self._base = live.now() if live is not None else None
+        """What `rules` were when this was made."""
+        self._current: tuple[Loaded | None, Policy] = None, self._policy
 
     @property
     def mode(self) -> Mode:
+        """As it was chosen; `mode_now` may be stricter."""
         return self._policy.mode
+
+    @property
+    def mode_now(self) -> Mode:
+        return self._now().mode
+
+    def take_news(self) -> list[str]:
+        """What has changed in the settings since the last time, for the person."""
+        return self._live.take_news() if self._live is not None else []
+
+    def _now(self) -> Policy:
+        """By the settings as they are at this moment."""
+        if self._live is None:
+            return self._policy
+        loaded = self._live.now()
+        if loaded is not self._current[0]:
+            rules = self._policy.rules if loaded is self._base else loaded.rules
+            for step in self._steps if loaded is not self._base else ():
+                rules = rules.plus(step(rules))
+            policy = self._policy._replace(rules=rules, mode=self._live.mode(self.mode), network=self._live.network)
+            self._current = loaded, policy
+        return self._current[1]
 
     @property
     def rules(self) -> Rules:
@@ -72,28 +104,43 @@ class Permissions:
     def in_mode(self, mode: Mode) -> "Permissions":
         return self._but(self._policy._replace(mode=mode))
 
+    def in_chosen_mode(self, mode: Mode) -> "Permissions":
+        """One that a person has chosen just now, whatever mode the settings have."""
+        if self._live is not None:
+            self._live.accept_mode()
+        return self.in_mode(mode)
+
     def in_workspace(self, workspace: Workspace) -> "Permissions":
         """Elsewhere, by the same rules: patterns that begin at the old root begin at the new one too."""
         old = self.workspace.root
-        moved = [rule._replace(base=workspace.root) for rule in self.rules.all if rule.base == old]
-        return self._but(self._policy._replace(workspace=workspace, rules=self.rules.plus(moved)))
+
+        def moved(rules: Rules) -> list[Rule]:
+            return [rule._replace(base=workspace.root) for rule in rules.all if rule.base == old]
+
+        return self._but(self._policy._replace(workspace=workspace), moved)
 
     def with_rules(self, more: Iterable[Rule]) -> "Permissions":
         """With rules of the session, or with what a skill in use asks for (narrowing.grants_of)."""
-        return self._but(self._policy._replace(rules=self._policy.rules.plus(more)))
+        added = tuple(more)
+        return self._but(self._policy, lambda _: added)
 
     def narrowed(self, access: ToolAccess, source: str) -> "Permissions":
         """For an agent with a tool list of its own; `source` is the agent's file. It holds in every mode."""
         limits, denied = limits_of(access, source, self.workspace.root)
         merged = {tool: (*self._policy.limits.get(tool, ()), *limits.get(tool, ())) for tool in limits}
-        policy = self._policy._replace(rules=self.rules.plus(denied), limits={**self._policy.limits, **merged})
-        made = self._but(policy)
+        policy = self._policy._replace(limits={**self._policy.limits, **merged})
+        made = self._but(policy, lambda _: denied)
         made._accesses = (*self._accesses, (access, source))
         return made
 
-    def _but(self, policy: Policy) -> "Permissions":
+    def _but(self, policy: Policy, step: Callable[[Rules], Iterable[Rule]] | None = None) -> "Permissions":
+        """With another policy, and with what `step` adds to its rules."""
         made = Permissions.__new__(Permissions)
-        made._policy, made._accesses, made._read_only_agents = policy, self._accesses, self._read_only_agents
+        made._accesses, made._read_only_agents, made._live = self._accesses, self._read_only_agents, self._live
+        made._base = self._base
+        made._steps = self._steps if step is None else (*self._steps, step)
+        made._policy = policy if step is None else policy._replace(rules=policy.rules.plus(step(policy.rules)))
+        made._current = None, made._policy
         return made
 
     def has(self, tool: str) -> bool:
@@ -109,24 +156,25 @@ class Permissions:
         the workspace's root when it is not given. What Glob and Grep find is to be held against `Read` file by file.
         """
         missing = self._missing(tool)
+        policy = self._now()
         if missing is not None:
-            return _judgement(self._policy, [Verdict(missing)])
+            return _judgement(policy, [Verdict(missing)])
         given = cast(object, arguments)
         if not isinstance(given, Mapping):
             return _refused(tool, "its arguments are not an object")
         start = os.path.join(self.workspace.root, directory) if directory else self.workspace.root
         deciding = _DECIDING.get(tool)
         if deciding is not None:
-            return deciding(self._policy, tool, arguments, start)
+            return deciding(policy, tool, arguments, start)
         agents = self._read_only_agents if tool == "Task" else frozenset[str]()
         agents = agents() if callable(agents) else agents
-        return _judgement(self._policy, [decide_other(self._policy, tool, arguments, agents)])
+        return _judgement(policy, [decide_other(policy, tool, arguments, agents)])
 
     def found_files(self, start: str) -> "FoundFiles":
         """For what a search found below a folder: says at once which of many files Read may surely read."""
         from kitbag.permissions.found_files import FoundFiles
 
-        return FoundFiles(self._policy, start, usable=self._missing("Read") is None)
+        return FoundFiles(self._now(), start, usable=self._missing("Read") is None)
 
     def _missing(self, tool: str) -> Part | None:
         """Why the agent does not have the tool at all. Names are compared exactly: `write` is not `Write`."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, cast
 
 from kitbag.errors import Diagnostic, UsageError
-from kitbag.library.modes import STRICTEST_FIRST, Mode, normalise_mode
+from kitbag.library.modes import STRICTEST_FIRST, Mode, normalise_mode, strictest
 from kitbag.library.scopes import Places
 from kitbag.library.tool_aliases import close_to
 from kitbag.permissions.model import Effect, Workspace, is_inside
@@ -52,6 +52,8 @@ class Examples(NamedTuple):
 class Loaded(NamedTuple):
     mode: Mode
     mode_source: str
+    settings_mode: Mode
+    """What the settings alone say, without the command line."""
     rules: Rules
     examples: dict[Rule, Examples]
     """Of the rules that have some."""
@@ -90,12 +92,15 @@ def load_permissions(
     for effect in _EFFECTS:
         for text in getattr(given, effect):
             loading.rules += parse_rules(text, effect, "command line", "command line", workspace.root)
+    modes: list[Mode] = [loading.mode, *(mode for mode, _ in loading.project_modes)]
+    settings_mode = strictest(*modes)
     if given.mode:
         loading.mode, loading.mode_source = mode_said(given.mode), "command line"
     loading.tighten_mode()
     return Loaded(
         loading.mode,
         loading.mode_source,
+        settings_mode,
         Rules(loading.rules),
         loading.examples,
         tuple(loading.ignored),

@@ -12,8 +12,9 @@ from kitbag.library.left_out import left_out
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places
 from kitbag.permissions.decide import READ_ONLY_AGENTS, Permissions
+from kitbag.permissions.live_rules import LiveRules
 from kitbag.permissions.model import Workspace
-from kitbag.permissions.rule_files import Given, Loaded, load_permissions, workspace_of
+from kitbag.permissions.rule_files import Given, Loaded, workspace_of
 from kitbag.permissions.trust import Trust, workspace_trust
 from kitbag.runtime.options import Options
 from kitbag.settings import load_settings
@@ -25,7 +26,9 @@ class Ground(NamedTuple):
     library: Registry
     workspace: Workspace
     permissions: Permissions
+    live: LiveRules
     loaded: Loaded
+    """What `live` said at the start."""
     diagnostics: tuple[Diagnostic, ...]
     """Of the settings, and of the rules in them."""
 
@@ -38,18 +41,21 @@ def lay_ground(
     extra: tuple[str, ...] = (),
     team: str = "",
     persona: str = "",
+    settings_mode: str = "",
 ) -> Ground:
-    """Raises UsageError for a wrong rule or mode, NotFoundError for a team or persona that does not exist."""
+    """`settings_mode`: of the settings when the work was requested, where that was earlier. Raises UsageError for a
+    wrong rule or mode, NotFoundError for a team or persona that does not exist."""
     trust = workspace_trust(places, trusted_for_now=trust_workspace)
     library = Registry(places, extra=extra, team=team, persona=persona, leave_out_project=not trust.is_open)
     # All files, so that what a project would like is told even where it does not count.
     settings = load_settings(places.kitbag_home, places.project_dirs)
     workspace, problems = workspace_of(places, settings)
     workspace = workspace._replace(also_readable=_skill_roots(library))
-    loaded = load_permissions(settings, workspace, trusted=trust.is_open, given=given)
-    permissions = _permissions(workspace, loaded, library)
+    live = LiveRules(places, workspace, settings, trusted=trust.is_open, given=given, settings_mode=settings_mode)
+    loaded = live.now()
+    permissions = _permissions(workspace, live, library)
     diagnostics = (*library.settings.diagnostics, *problems, *loaded.diagnostics)
-    return Ground(places, trust, library, workspace, permissions, loaded, diagnostics)
+    return Ground(places, trust, library, workspace, permissions, live, loaded, diagnostics)
 
 
 def ground_for(places: Places, options: Options) -> Ground:
@@ -61,6 +67,7 @@ def ground_for(places: Places, options: Options) -> Ground:
         extra=options.extra,
         team=options.team,
         persona=options.persona,
+        settings_mode=options.settings_mode,
     )
 
 
@@ -70,19 +77,21 @@ def seen_as(ground: Ground, team: str, persona: str) -> Ground:
     old = ground.library
     library = Registry(old.places, extra=old.extra, team=team, persona=persona, leave_out_project=old.leave_out_project)
     _ = library.persona  # which is looked up now
-    return ground._replace(library=library, permissions=_permissions(ground.workspace, ground.loaded, library))
+    return ground._replace(library=library, permissions=_permissions(ground.workspace, ground.live, library))
 
 
-def _permissions(workspace: Workspace, loaded: Loaded, library: Registry) -> Permissions:
+def _permissions(workspace: Workspace, live: LiveRules, library: Registry) -> Permissions:
     from kitbag.permissions.sandbox import protection
 
+    loaded = live.now()
     return Permissions(
         workspace,
         loaded.mode,
         loaded.rules,
         protection,
-        network=library.settings.get("sandbox.network") == "on",
+        network=live.network,
         read_only_agents=lambda: _read_only_agents(library),
+        live=live,
     )
 
 

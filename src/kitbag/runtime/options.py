@@ -12,6 +12,8 @@ class Options(NamedTuple):
     directory: str = ""
     model: str = ""
     mode: str = ""
+    settings_mode: str = ""
+    """The mode in the settings when the work was requested, where that was earlier."""
     agent: str = ""
     """Be this agent at top level."""
     team: str = ""

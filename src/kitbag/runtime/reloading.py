@@ -72,7 +72,7 @@ def _read(agent: "Equipped") -> _Read:
     places = agent.ground.places
     notices: list[Notice] = []
     sources, problems = model_sources(load_settings(places.kitbag_home, ()))
-    options = agent.options
+    options = agent.options._replace(settings_mode=agent.ground.live.settings_mode)
     try:
         ground = ground_for(places, options)
         _ = ground.library.persona

@@ -44,7 +44,11 @@ def _prepares(ground: Ground, options: Options, mode: Callable[[], Mode], stop: 
 
             given = Given(now, options.only_tools, options.ask, options.no_tools)
             rights = Rights(
-                ground.places, ground.library.settings, given=given, trust_workspace=options.trust_workspace
+                ground.places,
+                ground.library.settings,
+                given=given,
+                trust_workspace=options.trust_workspace,
+                settings_mode=ground.live.settings_mode,
             )
             made[now] = RunsCommands(rights, ground.places.cwd, progress=check_stop)
         return made[now](skill, body, line, values)

@@ -67,6 +67,7 @@ def read_options(given: Mapping[str, Any]) -> Options:
         ask=tuple(given.get("ask", ())),
         trust_workspace=_trusted(given.get("trust_workspace")),
         extra=tuple(given.get("extra", ())),
+        settings_mode=str(given.get("settings_mode", "")),
         effort=str(given.get("effort", "")),
         limits=Limits(tokens=int(given.get("max_tokens", 0)), cost=float(given.get("max_cost", 0.0))),
     )

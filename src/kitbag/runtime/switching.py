@@ -69,7 +69,7 @@ async def use_mode(agent: "Equipped", word: str) -> Mode:
     """Raises UsageError for a mode that is none, InvalidError where the project's settings are stricter."""
     mode = mode_said(word)
     async with agent.changing:
-        before = agent.permissions.mode
+        before = agent.permissions.mode_now
         if mode == before:
             return mode
         if strictest(mode, before) != mode:
@@ -107,7 +107,7 @@ async def _take_mode(agent: "Equipped", mode: Mode) -> None:
 
 def _in_mode(agent: "Equipped", mode: Mode, *, is_heard: bool) -> Standing:
     now = agent.standing()
-    permissions = now.permissions.in_mode(mode)
+    permissions = now.permissions.in_chosen_mode(mode)
     toolset, prompt = now.toolset, now.prompt
     if mode != "plan" or not is_heard:
         toolset = agent.make_toolset(permissions)

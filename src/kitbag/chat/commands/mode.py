@@ -33,7 +33,7 @@ async def mode_command(chat: "Chat", arguments: str) -> None:
     if chat.face.is_plain:
         chat.show(words("/mode NAME chooses one", "dim"))
         return
-    now = chat.agent.permissions.mode
+    now = chat.agent.permissions.mode_now
     options = tuple(Option(str(at), mode) for at, mode in enumerate(ORDER, 1))
     default = str(ORDER.index(now) + 1)
     filled = await chat.face.ask(Form("What may it do without asking?", options, default=default))
@@ -43,17 +43,17 @@ async def mode_command(chat: "Chat", arguments: str) -> None:
 
 async def next_mode(chat: "Chat") -> None:
     """What Shift-Tab does. Who goes round with it wants no sentence each time."""
-    mode = _NEXT.get(chat.agent.permissions.mode, "default")
+    mode = _NEXT.get(chat.agent.permissions.mode_now, "default")
     await change_mode(chat, mode, words(f"{mode}: {_SHORT[mode]}", "dim"))
 
 
 async def change_mode(chat: "Chat", mode: Mode, brief: Block | None = None) -> None:
     """Asks where it is the freest one. Raises what `Agent.use_mode` raises."""
-    if mode == chat.agent.permissions.mode:
+    if mode == chat.agent.permissions.mode_now:
         chat.show(words(f"the mode is {mode} already"))
         return
     if mode == "autonomous" and not await _agrees(chat):
-        chat.show(words(f"the mode stays {chat.agent.permissions.mode}"))
+        chat.show(words(f"the mode stays {chat.agent.permissions.mode_now}"))
         return
     agent = chat.agent
     known = len(agent.notices)
@@ -96,6 +96,6 @@ def _mode(word: str) -> Mode:
 
 
 def _table(chat: "Chat") -> Block:
-    now = chat.agent.permissions.mode
+    now = chat.agent.permissions.mode_now
     rows = tuple((mode, "yes" if mode == now else "", MEANINGS[mode]) for mode in ORDER)
     return Table(("MODE", "NOW", "WHAT IT MEANS"), rows, f"The mode is {now}")
