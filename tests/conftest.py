@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
+from forked import Forkserver
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places
 
@@ -30,7 +31,8 @@ hypothesis.settings.load_profile("kitbag")
 class World:
     """A home, a workspace that is a git repository, and a place outside both."""
 
-    def __init__(self, base: Path) -> None:
+    def __init__(self, base: Path, forkserver: "Forkserver | None" = None) -> None:
+        self.forkserver = forkserver
         self.home = base / "home"
         self.workspace = base / "workspace"
         self.outside = base / "outside"
@@ -64,7 +66,13 @@ class World:
         return Registry(self.places(), **options)
 
     def run(self, *arguments: str, cwd: Path | None = None, stdin: str = "") -> "subprocess.CompletedProcess[str]":
-        """The real program in a process of its own."""
+        """The real program in a process of its own: a fork of one that has imported it, unless the environment says
+        how Python starts."""
+        if self.forkserver is not None and not any(
+            name.startswith("PYTHON") and value != os.environ.get(name) for name, value in self.env.items()
+        ):
+            where = str(cwd or self.workspace)
+            return self.forkserver.run([*arguments], where, self.env, stdin, TEST_TIMEOUT)
         return subprocess.run(
             [sys.executable, "-m", "kitbag", *arguments],
             cwd=cwd or self.workspace,
@@ -101,9 +109,16 @@ class World:
         return json.loads(self.ok(*arguments, "--json", cwd=cwd))
 
 
+@pytest.fixture(scope="session")
+def forkserver() -> "Iterator[Forkserver]":
+    made = Forkserver()
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    made = World(tmp_path)
+def world(tmp_path: Path, forkserver: Forkserver) -> Iterator[World]:
+    made = World(tmp_path, forkserver)
     yield made
     made.end_worker()
 
