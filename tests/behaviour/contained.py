@@ -170,7 +170,6 @@ def free(base: Path, name: str) -> dict[str, Any]:
     house.lock.write_bytes({**DAMAGED, **ANOTHER}[name](bystander))
     begun = house.run("agents", "run", "Explore", "What?", "--background")
     ran = [begun, house.run("tasks", "output", begun[1].strip() or "none", "--wait", "50")]
-    ran.append(house.run("tasks", "show", begun[1].strip() or "none"))
     return {"ran": ran, "lives": bystander.process.poll() is None}
 
 

@@ -10,18 +10,24 @@ import errno
 import os
 import signal
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kitbag.processes.process_table import ancestors, info_of, is_pid
+
+if TYPE_CHECKING:
+    import subprocess
 
 Check = Callable[[int], str]
 """Why the process of this number is not the one that is meant; empty when it is."""
 HAS_ENDED: Final = "has ended"
+_CAN_T_PIN: Final = (errno.ENOSYS, errno.EPERM, errno.EMFILE, errno.ENFILE)
+"""An old kernel, a filter of system calls, too many open files."""
+_detached: "list[subprocess.Popen[bytes]]" = []
 
 
 def send_signal(pid: object, number: signal.Signals, check: Check, *, spare_ancestors: bool = True) -> str:
-    """Empty when it was sent, else why not, as the end of a sentence that begins with the process. `check` is called
-    when the process is pinned. `spare_ancestors`: unless by a process that is detached from those who started it."""
+    """Empty when it was sent, else why not, to be read after "the process". `check` is called when it is pinned.
+    `spare_ancestors`: false for a worker, which is detached from whoever started it."""
     if not is_pid(pid):
         return "is not a process number"
     if reason := _protected(pid, spare_ancestors):
@@ -53,8 +59,15 @@ def signal_child_group(pid: int, number: signal.Signals) -> None:
             os.killpg(pid, number)
 
 
+def detach(child: "subprocess.Popen[bytes]") -> None:
+    """It is to outlive this process: `end_child` leaves it alone."""
+    _detached[:] = [one for one in (*_detached, child) if one.returncode is None]
+
+
 def end_child(pid: int) -> None:
     """A direct child, with the group that it leads."""
+    if any(one.pid == pid and one.returncode is None for one in _detached):
+        return None
     with contextlib.suppress(OSError):
         if os.getpgid(pid) == pid:
             return signal_child_group(pid, signal.SIGKILL)
@@ -83,8 +96,8 @@ def _is_unreaped_child(pid: int) -> bool:
 
 def _protected(pid: int, spare_ancestors: bool) -> str:
     if pid == 1:
-        return "is the system's first process"
-    if pid in (os.getpid(), os.getpgrp()):
+        return "is init, the first process of the system"
+    if pid in (os.getpid(), os.getpgrp()) or os.path.exists(f"/proc/self/task/{pid}"):
         return "is this process or leads its process group"
     if spare_ancestors and pid in ancestors():
         return "is a process that this one was started by"
@@ -98,6 +111,6 @@ def _opened(pid: int) -> int | None:
     except AttributeError:
         return None
     except OSError as error:
-        if error.errno in (errno.ESRCH, errno.EINVAL):  # the latter: a thread's number
-            raise ProcessLookupError(error.errno, error.strerror) from error
-        return None
+        if error.errno in _CAN_T_PIN:
+            return None
+        raise ProcessLookupError(error.errno, error.strerror) from error  # perhaps a thread's number

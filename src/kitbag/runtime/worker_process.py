@@ -15,7 +15,7 @@ from collections.abc import Generator
 from typing import Final, NamedTuple
 
 from kitbag.processes.process_table import holds_file
-from kitbag.processes.signalling import send_signal
+from kitbag.processes.signalling import detach, send_signal
 from kitbag.runtime.worker_lock import (
     GIVEN,
     WAITS,
@@ -61,10 +61,11 @@ def ensure_worker(kitbag_home: str) -> Hosting:
     failed = _failed_before(kitbag_home)
     before = read_lock(kitbag_home)
     try:
-        with locked(kitbag_home) as descriptor:
-            return _started(kitbag_home, descriptor, failed, ignored_damage(kitbag_home, before))
-    except BlockingIOError:
-        return _other_at_work(kitbag_home, failed)
+        try:
+            with locked(kitbag_home) as descriptor:
+                return _started(kitbag_home, descriptor, failed, ignored_damage(kitbag_home, before))
+        except BlockingIOError:
+            return _other_at_work(kitbag_home, failed)
     except (OSError, StoreError) as error:
         reason = error.problem if isinstance(error, StoreError) else error.strerror or str(error)
         return Hosting(False, f"{NO_WORKER} ({reason}); it waits until one is: `kitbag worker`")
@@ -93,7 +94,7 @@ def ignored_damage(kitbag_home: str, before: AtWork | DamagedLock | None) -> str
     """What whoever takes the lock has to say about what it found there."""
     if not isinstance(before, DamagedLock):
         return ""
-    return f"ignored {lock_path(kitbag_home)}, which is damaged ({before.problem}); the next worker rewrites it"
+    return f"ignored {lock_path(kitbag_home)}, which is damaged ({before.problem}); the new worker rewrites it"
 
 
 # --- for the worker itself --------------------------------------------------------------------------------------
@@ -134,6 +135,7 @@ def _started(kitbag_home: str, descriptor: int | None, *problems: str) -> Hostin
             start_new_session=True,
             pass_fds=() if descriptor is None else (descriptor,),
         )
+    detach(child)
     _children.append((child, time.monotonic()))
     return Hosting(True, "; ".join(filter(None, problems)))
 
@@ -199,11 +201,12 @@ class _Trouble(NamedTuple):
 def _deal_with(kitbag_home: str, found: AtWork | DamagedLock | None) -> _Trouble:
     """Ends a worker that hangs, where it is proven to be that; the next one recovers what it did, as after a crash."""
     path = lock_path(kitbag_home)
-    look = f"Kitbag sent no signal; `fuser -v {path}` shows which process has the lock: end that one if it hangs"
+    look = f"Kitbag sent no signal; run `fuser -v {path}` to see which process has the lock, and end it if it hangs"
     if found is None:
-        return _Trouble("", f"the process that has {path} has not said which one it is for a minute. {look}")
+        return _Trouble("", f"{NO_WORKER}: the process that has {path} does not write its number there. {look}")
     if isinstance(found, DamagedLock):
-        return _Trouble(ignored_damage(kitbag_home, found), f"{path} is damaged: {found.problem}. {look}")
+        stays = f"{NO_WORKER}: {path} is damaged ({found.problem}). {look}"
+        return _Trouble(ignored_damage(kitbag_home, found), stays)
 
     def check(pid: int) -> str:
         if reason := found.owner.why_not_proven():
@@ -214,9 +217,9 @@ def _deal_with(kitbag_home: str, found: AtWork | DamagedLock | None) -> _Trouble
 
     pid = found.owner.pid
     if reason := send_signal(pid, signal.SIGKILL, check):
-        return _Trouble("", f"the worker does not answer: {path} names process {pid}, which {reason}. {look}")
+        return _Trouble("", f"{NO_WORKER}: {path} names process {pid}, which {reason}. {look}")
     over = "the worker did not answer any more, and was replaced"
-    return _Trouble(over, f"the worker, process {pid}, does not answer; end it: kill -9 {pid}")
+    return _Trouble(over, f"{NO_WORKER}: the worker, process {pid}, does not answer; end it: kill -9 {pid}")
 
 
 def _failed_before(kitbag_home: str) -> str:
