@@ -93,14 +93,18 @@ def _started(pid: int) -> str:
 
 def _ended() -> Owner:
     with subprocess.Popen(["sleep", "300"]) as process:
-        started = _started(process.pid)
+        identity = _identity(process)
         process.kill()
-    return this_process()._replace(pid=process.pid, started=started)
+    return identity
 
 
-def _bystander(*held: int) -> Bystander:
-    process = subprocess.Popen(["sleep", "300"], start_new_session=True, pass_fds=held)
-    return Bystander(process, this_process()._replace(pid=process.pid, started=_started(process.pid)))
+def _identity(process: "subprocess.Popen[bytes]") -> Owner:
+    return this_process()._replace(pid=process.pid, started=_started(process.pid))
+
+
+def _bystander() -> Bystander:
+    process = subprocess.Popen(["sleep", "300"], start_new_session=True)
+    return Bystander(process, _identity(process))
 
 
 class House:
@@ -144,23 +148,16 @@ def held(base: Path, name: str) -> dict[str, Any]:
     """Somebody has the lock, and whoever looks at tasks finds this in it."""
     house = House(base, f"held {name}")
     house.put()
-    with house.lock.open("wb") as lock:
+    with house.lock.open("wb", buffering=0) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        in_group = name == "its process group"
-        bystander = _bystander(*([lock.fileno()] if in_group else []))
+        if name == "its process group":  # whose leader has the lock, so that nothing else speaks for it
+            leader = subprocess.Popen(["sleep", "300"], process_group=0, pass_fds=[lock.fileno()])
+            bystander = Bystander(leader, _identity(leader))
+        else:
+            bystander = _bystander()
         lock.write({**DAMAGED, **ANOTHER}[name](bystander))
-        lock.flush()
-        if in_group:  # its leader: in a session of ours, or nobody else could join it
-            return _in_group(house, lock.fileno())
-        ran = house.run("tasks", "list")
+        ran = house.run("tasks", "list", group=bystander.process.pid if name == "its process group" else None)
     return {"ran": [ran], "lives": bystander.process.poll() is None}
-
-
-def _in_group(house: House, lock: int) -> dict[str, Any]:
-    leader = subprocess.Popen(["sleep", "300"], process_group=0, pass_fds=[lock])
-    owner = this_process()._replace(pid=leader.pid, started=_started(leader.pid))
-    house.lock.write_bytes(record(list(owner)))
-    return {"ran": [house.run("tasks", "list", group=leader.pid)], "lives": leader.poll() is None}
 
 
 def free(base: Path, name: str) -> dict[str, Any]:

@@ -216,7 +216,7 @@ def _deal_with(kitbag_home: str, found: AtWork | DamagedLock | None) -> _Trouble
         return "" if read_lock(kitbag_home) == found else "answers again"
 
     pid = found.owner.pid
-    if reason := send_signal(pid, signal.SIGKILL, check):
+    if reason := found.owner.why_not_proven() or send_signal(pid, signal.SIGKILL, check):
         return _Trouble("", f"{NO_WORKER}: {path} names process {pid}, which {reason}. {look}")
     over = "the worker did not answer any more, and was replaced"
     return _Trouble(over, f"{NO_WORKER}: the worker, process {pid}, does not answer; end it: kill -9 {pid}")
