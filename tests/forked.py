@@ -56,7 +56,10 @@ class Forkserver:
                 with contextlib.suppress(BrokenPipeError), open(ours_in, "wb") as file:
                     file.write(stdin.encode())
 
-            threads = [threading.Thread(target=read, args=(0, ours_out)), threading.Thread(target=read, args=(1, ours_error))]
+            threads = [
+                threading.Thread(target=read, args=(0, ours_out)),
+                threading.Thread(target=read, args=(1, ours_error)),
+            ]
             threads.append(threading.Thread(target=write))
             for thread in threads:
                 thread.start()
@@ -98,7 +101,9 @@ def _import_everything() -> None:
     import kitbag
 
     for found in pkgutil.walk_packages(kitbag.__path__, "kitbag."):
-        if found.name.startswith(("kitbag.mcp_server", "kitbag.integrations", "kitbag.models.pydantic_ai", "kitbag.__")):
+        if found.name.startswith(
+            ("kitbag.mcp_server", "kitbag.integrations", "kitbag.models.pydantic_ai", "kitbag.__")
+        ):
             continue
         importlib.import_module(found.name)
     from kitbag.permissions.sandbox import protection

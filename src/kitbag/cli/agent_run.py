@@ -41,6 +41,8 @@ def run(name: str, prompt: str, **options: Any) -> None:
         output.as_json(report._asdict())
     elif not report.is_finished:
         output.echo(report.id)
+        for warning in report.warnings:
+            output.remark(output.clean(warning))
         output.remark(f"it runs in the background: kitbag tasks watch, kitbag tasks output {report.id} --wait 600")
     else:
         if report.text:

@@ -24,9 +24,13 @@ async def wait_for_background(agent: Agent, tell: Callable[[str], None]) -> list
     if delegation is None:
         return []
     told, begun = "", time.monotonic()
+    warned: set[str] = set()
     while (left := delegation.unfinished()) and not delegation.has_news():
         late = time.monotonic() - begun > LONGEST_WAIT
-        if all((late and one.name == "Bash") or _waits_for_a_person(one, tell) for one in left):
+        for warning in (warning for one in left for warning in one.warnings if warning not in warned):
+            warned.add(warning)
+            tell(warning)
+        if all((late and one.name == "Bash") or _waits_for_a_person(one) for one in left):
             return left
         names = ", ".join(f"{one.name} {one.id}" for one in left)
         if names != told:
@@ -36,12 +40,9 @@ async def wait_for_background(agent: Agent, tell: Callable[[str], None]) -> list
     return []
 
 
-def _waits_for_a_person(task: Report, tell: Callable[[str], None]) -> bool:
-    for warning in task.warnings:
-        if task.status == "queued" and warning.startswith(NO_WORKER):
-            tell(warning)
-            return True
-    return task.status == "waiting-approval"
+def _waits_for_a_person(task: Report) -> bool:
+    has_nobody = task.status == "queued" and any(warning.startswith(NO_WORKER) for warning in task.warnings)
+    return has_nobody or task.status == "waiting-approval"
 
 
 def told_left(left: list[Report]) -> str:

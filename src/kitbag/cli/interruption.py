@@ -14,6 +14,9 @@ from collections.abc import Callable, Coroutine, Generator
 from types import FrameType
 from typing import Any, Final, Self, TypeVar
 
+from kitbag.processes.process_table import children
+from kitbag.processes.signalling import end_child
+
 SECONDS: Final = 1.8
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 T = TypeVar("T")
@@ -95,17 +98,6 @@ class Interruption:
         self._loop.call_soon_threadsafe(self._cancel)
 
     def _leave(self, *_: object) -> None:
-        for pid in _children():
-            with contextlib.suppress(OSError):
-                os.killpg(pid, signal.SIGKILL) if os.getpgid(pid) == pid else os.kill(pid, signal.SIGKILL)
+        for pid in children():
+            end_child(pid)
         os._exit(self.exit_code)
-
-
-def _children() -> set[int]:
-    """Of all our threads; where that can't be told, none."""
-    found: set[int] = set()
-    with contextlib.suppress(OSError, ValueError):
-        for thread in os.listdir("/proc/self/task"):
-            with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/children", encoding="ascii") as file:
-                found.update(int(pid) for pid in file.read().split())
-    return found

@@ -35,11 +35,14 @@ async def follow_board(board: Board, directory: str, as_json: bool) -> None:
     kitbag_home = find_places().kitbag_home
     while True:
         seen = board.journal.last_seq()
-        await look_after(board, kitbag_home)
+        problem = (await look_after(board, kitbag_home)).problem
         tasks = _shown(board, directory, began)
         if live:
-            drawn = _draw(board, tasks, drawn)
+            drawn = _draw(board, tasks, drawn, problem)
         else:
+            if problem and said.get("") != problem:
+                said[""] = problem
+                output.remark(output.clean(problem))
             _tell(board, tasks, said, as_json)
         if all(task.is_finished for task in tasks):
             return
@@ -55,9 +58,12 @@ def _shown(board: Board, directory: str, began: float) -> list[Task]:
     return [task for task in tasks if not task.is_finished or task.ended >= since]
 
 
-def _draw(board: Board, tasks: list[Task], drawn: int) -> int:
+def _draw(board: Board, tasks: list[Task], drawn: int, problem: str) -> int:
     size = shutil.get_terminal_size()
-    lines = _lines(board, tasks, size.columns)[: max(size.lines - 1, 1)]
+    lines = _lines(board, tasks, size.columns)
+    if problem:
+        lines.insert(1, output.style(cut(output.clean(problem), size.columns - 1), "yellow"))
+    lines = lines[: max(size.lines - 1, 1)]
     up = f"\x1b[{drawn}A" if drawn else ""
     sys.stdout.write(up + "".join(f"\x1b[2K{line}\n" for line in lines) + "\x1b[0J")
     sys.stdout.flush()

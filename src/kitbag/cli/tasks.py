@@ -173,6 +173,8 @@ def stop(task_ids: tuple[str, ...], as_json: bool) -> None:
     with open_board() as board:
         tasks = [board.find(task_id) for task_id in task_ids]  # all of them, before one is stopped
         done = [interruption.run(stop_task(board, task, "person")) for task in tasks]
+    for warning in (warning for one in done for warning in one.report.warnings):
+        output.remark(output.clean(warning))
     if not as_json:
         return output.echo("\n".join(output.clean(told_stopped(one)) for one in done))
     return output.as_json(

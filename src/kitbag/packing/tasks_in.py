@@ -225,6 +225,8 @@ def _run(words: list[str], cwd: str) -> "subprocess.CompletedProcess[bytes]":
     import signal
     import subprocess
 
+    from kitbag.processes.signalling import signal_child_group
+
     pipe = subprocess.PIPE
     with subprocess.Popen(  # noqa: S603 - the user's own setting
         words, cwd=cwd, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
@@ -232,7 +234,7 @@ def _run(words: list[str], cwd: str) -> "subprocess.CompletedProcess[bytes]":
         try:
             output, errors = process.communicate(timeout=COMMAND_SECONDS)
         except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
+            signal_child_group(process.pid, signal.SIGKILL)
             raise
     return subprocess.CompletedProcess(words, process.returncode, output, errors)
 

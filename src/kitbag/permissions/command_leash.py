@@ -15,6 +15,9 @@ import time
 from functools import cache
 from typing import Final
 
+from kitbag.processes.process_table import info_of
+from kitbag.processes.signalling import send_signal
+
 MARK: Final = "KITBAG_COMMAND_ID"
 SESSION: Final = "KITBAG_SESSION_ID"
 _FILE = "kitbag-"
@@ -57,8 +60,7 @@ class Leash:
         while quiet < needed and time.monotonic() < deadline:
             alive, unclear = self._look(*self._numbers())
             for pid in alive:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
+                send_signal(pid, signal.SIGKILL, self._check)
             # Looked at twice: a process shows no environment for the moment in which it becomes another program.
             needed = 2 if alive or unclear else needed
             quiet = 0 if alive else quiet + 1
@@ -90,15 +92,18 @@ class Leash:
         for name in names:
             if not name.isdigit() or not lowest < int(name) <= highest or int(name) == own:
                 continue
-            environment = b""
-            with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb", buffering=0) as file:
-                environment = file.read() or b""
+            environment = _environment(name)
             if mark in environment or self._holds(name):
                 found.append(int(name))
             elif not environment and not unclear:
                 # Becoming another program, or ended by now and perhaps with a child; not what was there before us.
                 unclear = _started(name) >= _started(str(self._first))
         return found, unclear
+
+    def _check(self, process: int) -> str:
+        """Whether a process that was found carries the mark, now that its number can't become another's."""
+        carries = self.mark.encode() in _environment(str(process)) or self._holds(str(process))
+        return "" if carries else "was not started by this command"
 
     def _holds(self, process: str) -> bool:
         if self._number < 0:
@@ -144,13 +149,16 @@ def _empty_file(name: str) -> int:
         os.close(low)
 
 
+def _environment(process: str) -> bytes:
+    with contextlib.suppress(OSError), open(f"/proc/{process}/environ", "rb", buffering=0) as file:
+        return file.read() or b""
+    return b""
+
+
 def _started(process: str) -> int:
     """When, in a measure of the kernel's; endlessly late for what is gone."""
-    try:
-        with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
-            return int(file.read().rpartition(")")[2].split()[19])
-    except (OSError, ValueError, IndexError):
-        return _ENDLESS
+    info = info_of(int(process))
+    return int(info.started) if info is not None and info.started.isdecimal() else _ENDLESS
 
 
 @cache

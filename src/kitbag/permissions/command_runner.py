@@ -18,6 +18,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, Protocol
 
 from kitbag.permissions.command_leash import MARK, SESSION, Leash
+from kitbag.processes.signalling import child_has_exited, signal_child_group
 
 FLOOD_BYTES: Final = 256 * 1024 * 1024
 """What is thrown away before a command that never stops printing is stopped."""
@@ -133,11 +134,11 @@ def _run(
         with _exit_descriptor(process.pid) as exited:
             stopped = _follow(process.pid, pipe, exited, output, command, tick)
             if stopped:
-                _signal_group(process.pid, signal.SIGTERM)
+                signal_child_group(process.pid, signal.SIGTERM)
                 _has_exited(process.pid, exited, GRACE)
     finally:
         # Before it is waited for, so that the group's number can't belong to anybody else yet.
-        _signal_group(process.pid, signal.SIGKILL)
+        signal_child_group(process.pid, signal.SIGKILL)
         if not nothing_outlives:
             leash.end_all()
         _drain(pipe, output)
@@ -167,7 +168,7 @@ def _has_exited(pid: int, exited: int | None, seconds: float) -> bool:
     if exited is not None:
         return exited in _readable([exited], seconds)
     deadline = time.monotonic() + seconds
-    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+    while not child_has_exited(pid):
         if time.monotonic() >= deadline:
             return False
         time.sleep(_POLL)
@@ -205,11 +206,6 @@ def _readable(descriptors: list[int], seconds: float) -> set[int]:
     for descriptor in descriptors:
         poller.register(descriptor, select.POLLIN)
     return {descriptor for descriptor, _ in poller.poll(max(0.0, seconds) * 1000)}
-
-
-def _signal_group(pid: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)
 
 
 def _drain(pipe: int, output: "_Output") -> None:

@@ -22,6 +22,7 @@ from kitbag.permissions.sandbox_filter import seccomp_program
 from kitbag.permissions.sandbox_mounts import EMPTY_FILE, Mounts, held_still
 from kitbag.permissions.sandbox_placeholders import SandboxError
 from kitbag.permissions.sandbox_view import SCRATCH, environment_inside, environment_outside, real_workspace, view_of
+from kitbag.processes.process_table import is_pid
 
 SCRATCH_FOLDER: Final = "/tmp"  # noqa: S108 - a private one
 _FIRST_PLACES = ("/usr/bin", "/bin", "/usr/local/bin", "/run/current-system/sw/bin", "/run/wrappers/bin")
@@ -100,7 +101,7 @@ class _Status:
         while b"\n" not in self._text and self._more(deadline - time.monotonic()):
             pass
         pid = self._said("child-pid")
-        if pid:
+        if is_pid(pid):
             with contextlib.suppress(OSError, AttributeError):
                 self.first_process = os.pidfd_open(pid)
 

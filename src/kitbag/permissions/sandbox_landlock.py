@@ -25,6 +25,8 @@ from kitbag.permissions.sandbox_view import (
     real_workspace,
     view_of,
 )
+from kitbag.processes.process_table import children
+from kitbag.processes.signalling import end_child
 
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 # Landlock says who may write what is in a file, not who may change its permissions, owner, times and attributes.
@@ -232,23 +234,13 @@ def _end(number: int, _: object) -> None:
 
 def _end_children() -> None:
     for _ in range(100):
-        children = _children()
-        if not children:
+        found = children()
+        if not found:
             return
-        for pid in children:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+        for pid in found:
+            end_child(pid)
         with contextlib.suppress(OSError):
             os.waitpid(-1, 0)
-
-
-def _children() -> list[int]:
-    """Of every thread: whoever started a process is its parent."""
-    found: list[int] = []
-    for thread in os.listdir("/proc/self/task"):
-        with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/children", encoding="ascii") as file:
-            found += [int(pid) for pid in file.read().split()]
-    return found
 
 
 if __name__ == "__main__":

@@ -5,12 +5,10 @@ Used by the worker, and by delegation where no worker can be started. A command 
 """
 
 import asyncio
-import contextlib
 import hashlib
 import json
 import math
 import os
-import signal
 import threading
 import time
 from collections.abc import Mapping
@@ -28,7 +26,7 @@ from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import End, Task, Wish
 from kitbag.tasks.output_file import MOST_BYTES, OutputFile
-from kitbag.tasks.processes import end_processes, processes_of
+from kitbag.tasks.processes import ask_to_end, end_processes
 from kitbag.tasks.signals import Signals
 from kitbag.tools.command_directory import inside
 from kitbag.tools.command_run import Wanted, confinement_of, in_own_thread, run_wanted
@@ -167,15 +165,10 @@ class CommandTask:
 
     async def _ask_to_end(self, work: "asyncio.Future[_Done]") -> None:
         """All of its processes, wherever they are; then the runner ends what is left."""
-        await asyncio.to_thread(self._terminate)
+        await asyncio.to_thread(ask_to_end, self.task.id)
         await asyncio.wait([work], timeout=POLITE_SECONDS)
         self._stop.set()
         await asyncio.wait([work], timeout=_ENDING_SECONDS)
-
-    def _terminate(self) -> None:
-        for pid in processes_of(self.task.id):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGTERM)
 
     async def _given_up(self, wish: Wish, work: "asyncio.Future[_Done]") -> None:
         await asyncio.wait([work], timeout=_ENDING_SECONDS)

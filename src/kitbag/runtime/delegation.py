@@ -275,16 +275,12 @@ class Delegated:
     async def _hand_to_worker(self, task_id: str) -> bool:
         """What keeps a worker from doing it is said with the task, which waits on the board. False when there is none,
         and none can be started."""
-        from kitbag.runtime.worker_process import at_work, ensure_worker
+        from kitbag.runtime.worker_process import NO_WORKER, ensure_worker
 
-        kitbag_home = self._inherited().ground.places.kitbag_home
-        hosting = await asyncio.to_thread(ensure_worker, kitbag_home)
+        hosting = await asyncio.to_thread(ensure_worker, self._inherited().ground.places.kitbag_home)
         if hosting.problem:
             await self.board.warn(task_id, hosting.problem)
-        if hosting.started or not hosting.problem:
-            return True
-        found = at_work(kitbag_home)
-        return found is not None and found.owner.is_alive()
+        return not hosting.problem.startswith(NO_WORKER)
 
     # Looking
 

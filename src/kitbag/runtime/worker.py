@@ -27,7 +27,8 @@ from kitbag.runtime.subagent import Inherited, asked_by
 from kitbag.runtime.task_reports import end_so_far
 from kitbag.runtime.task_runner import TaskRunner
 from kitbag.runtime.worker_grounds import Grounds
-from kitbag.runtime.worker_process import bound_log, give_sign_of_life, locked
+from kitbag.runtime.worker_lock import give_sign_of_life, locked, read_lock
+from kitbag.runtime.worker_process import bound_log, ignored_damage
 from kitbag.store.journal import Journal
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.board import Board
@@ -188,9 +189,10 @@ class Worker:
             lost += [] if lives[task.owner] else [task]
         survivors = {(task.id, task.run) for task in lost} - self._swept
         if survivors:
-            # Nothing of them runs on while another takes their place.
+            # Nothing of them runs on while another takes their place, also where it was one of them that started us.
             self._swept |= survivors
-            await asyncio.to_thread(end_processes, *(task_id for task_id, _ in survivors))
+            ids = [task_id for task_id, _ in survivors]
+            await asyncio.to_thread(lambda: end_processes(*ids, spare_ancestors=False))
         for task in lost:
             await self._recover(task)
 
@@ -299,8 +301,11 @@ def run_worker(
 ) -> bool:
     """False when another one is at work already."""
     while True:
+        before = read_lock(kitbag_home)
         try:
             with locked(kitbag_home) as lock:
+                if damage := ignored_damage(kitbag_home, before):
+                    log(damage)
                 asyncio.run(_serve(kitbag_home, lock, idle_seconds, at_once, log))
         except BlockingIOError:
             return False

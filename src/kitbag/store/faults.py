@@ -29,4 +29,4 @@ def point(name: str) -> None:
     if name == _name:
         _left -= 1
         if _left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+            signal.raise_signal(signal.SIGKILL)

@@ -52,7 +52,7 @@ class Board:
         changed: dict[str, None] = {}
         for record in self.journal.read(STREAM, self._seen, 1_000):
             self._seen = record.seq
-            with contextlib.suppress(KeyError, TypeError, ValueError, IndexError):  # of another version
+            with contextlib.suppress(LookupError, TypeError, ValueError, ArithmeticError):  # of another version
                 known = len(self._tasks)
                 task_id = apply(self._tasks, record)
                 changed[task_id] = None

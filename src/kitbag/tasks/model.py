@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from kitbag.store.journal import Record
-from kitbag.tasks.owner import Owner
+from kitbag.tasks.owner import GONE, Owner, read_owner
 
 Kind = Literal["agent", "command"]
 TaskStatus = Literal[
@@ -167,8 +167,9 @@ def _created(tasks: Mapping[str, Task], body: Mapping[str, Any], at: str) -> Tas
     parent = tasks.get(str(body["parent"]))
     stopped = parent is not None and (parent.stop_wanted or parent.status == "cancelled")
     version = str(body.get("version", ""))
-    owner = Owner(*body["owner"]) if body.get("owner") else None
-    return Task(created=at, session=str(body["id"]), stop_wanted=stopped, version=version, owner=owner, **known)
+    owner, warnings = _owner_of(body) if body.get("owner", []) != [] else (None, ())
+    made = Task(created=at, session=str(body["id"]), stop_wanted=stopped, version=version, owner=owner, **known)
+    return made._replace(warnings=warnings)
 
 
 def _changed(task: Task, kind: str, body: Mapping[str, Any], at: str) -> Task:
@@ -209,9 +210,11 @@ def _begun(task: Task, body: Mapping[str, Any], at: str) -> Task:
     run = task.run + 1
     if task.end is not None and not body["again"]:
         return task._replace(run=run)
+    owner, warnings = _owner_of(body)
     return task._replace(
         status="running",
-        owner=Owner(*body["owner"]),
+        owner=owner,
+        warnings=(*task.warnings, *warnings)[-_MOST_WARNINGS:],
         run=run,
         background=task.background and not body.get("in_front"),
         recoveries=task.recoveries + 1 if body.get("recovered") else 0,
@@ -223,6 +226,14 @@ def _begun(task: Task, body: Mapping[str, Any], at: str) -> Task:
         notified=False,
         questions=(),
     )
+
+
+def _owner_of(body: Mapping[str, Any]) -> tuple[Owner, tuple[str, ...]]:
+    """With what is wrong with it. One that can't be read is taken to be gone, or nobody could end the task."""
+    try:
+        return read_owner(body.get("owner")), ()
+    except ValueError as error:
+        return GONE, (f"the journal does not say which process runs it ({error}); Kitbag treats that process as ended",)
 
 
 _MOST_WARNINGS: Final = 20

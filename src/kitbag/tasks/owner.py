@@ -5,9 +5,13 @@ Used by the board and the worker.
 """
 
 import os
+import reprlib
 import socket
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
+
+from kitbag.processes.process_table import exists, info_of, is_pid, user_of
+from kitbag.processes.signalling import HAS_ENDED
 
 
 class Owner(NamedTuple):
@@ -20,29 +24,70 @@ class Owner(NamedTuple):
 
     def lives(self) -> bool | None:
         """None where nobody here can tell: it is of another machine or container."""
-        name, _, space = self.machine.partition("/")
-        here, _, space_here = _machine().partition("/")
-        if self.boot != _boot():
-            return False if name == here else None
-        if space != space_here or (not self.boot and name != here):
-            return None
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
+        if not is_pid(self.pid):
             return False
-        except PermissionError:
-            pass
-        started, state = _process(self.pid)
-        return state not in ("Z", "X") and (not started or not self.started or started == self.started)
+        if (here := self._is_here()) is not True:
+            return here
+        if not exists(self.pid):
+            return False
+        info = info_of(self.pid)
+        return info is None or (not info.has_ended and (not self.started or info.started == self.started))
 
     def is_alive(self) -> bool:
         """What can't be told is taken to live."""
         return self.lives() is not False
 
+    def why_not_proven(self) -> str:
+        """Why the process of this number may be another one than this; empty when it is this one, of this user. To be
+        asked before it is sent a signal; what can't be told is no proof."""
+        info = info_of(self.pid)
+        if self._is_here() is not True:
+            return "was named by another machine or container, or before a restart"
+        if info is None or info.has_ended:
+            return HAS_ENDED
+        if not self.started or info.started != self.started:
+            return "is another process by now"
+        return "" if user_of(self.pid) == os.geteuid() else "belongs to another user"
+
+    def _is_here(self) -> bool | None:
+        """False: of this machine, before it was restarted; None where its numbers mean nothing here."""
+        name, _, space = self.machine.partition("/")
+        here, _, space_here = _machine().partition("/")
+        if self.boot != _boot():
+            return False if name == here else None
+        return None if space != space_here or (not self.boot and name != here) else True
+
+
+GONE = Owner("", "", 0, "")
+"""In place of an owner that can't be read: nobody, who does not live."""
+
+
+def read_owner(value: object) -> Owner:
+    """As it was written down. Raises ValueError for what no process has written."""
+    if not isinstance(value, list | tuple):
+        raise ValueError("its owner is not a list")
+    fields = list(cast("list[Any]", value))
+    if len(fields) != len(Owner._fields):
+        raise ValueError(f"its owner has {len(fields)} fields instead of {len(Owner._fields)}")
+    machine, boot, pid, started = fields
+    if not all(isinstance(text, str) for text in (machine, boot, started)):
+        raise ValueError("its owner's machine, boot or start is not text")
+    if not is_pid(pid):
+        raise ValueError(f"its owner's process number is {reprlib.repr(pid)}")
+    return Owner(machine, boot, pid, started)
+
 
 def this_process() -> Owner:
-    pid = os.getpid()
-    return Owner(_machine(), _boot(), pid, _process(pid)[0])
+    return _process(os.getpid())
+
+
+@cache
+def _process(pid: int) -> Owner:
+    info = info_of(pid)
+    return Owner(_machine(), _boot(), pid, info.started if info is not None else "")
+
+
+os.register_at_fork(after_in_child=_process.cache_clear)
 
 
 @cache
@@ -61,13 +106,3 @@ def _boot() -> str:
             return file.read().strip()
     except OSError:
         return ""
-
-
-def _process(pid: int) -> tuple[str, str]:
-    """(start, state); both empty where the system does not tell."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            fields = file.read().rpartition(")")[2].split()
-        return fields[19], fields[0]
-    except (OSError, IndexError):
-        return "", ""

@@ -9,10 +9,12 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from kitbag.permissions.command_leash import SESSION, session_held
+from kitbag.processes.process_table import info_of
+from kitbag.processes.signalling import send_signal
 
 MARK: Final = SESSION
 """Its value is the session's id: the task's, or that and `-2`, `-3`, where it was started anew."""
@@ -23,43 +25,54 @@ _PAUSE = 0.01
 
 def processes_of(*task_ids: str) -> list[int]:
     """Of this user, and not this process."""
-    wanted = set(task_ids)
+    wanted = frozenset(task_ids)
     found: list[int] = []
     with contextlib.suppress(OSError):
         for name in os.listdir("/proc"):
-            if not name.isdecimal() or int(name) == os.getpid():
-                continue
-            if any(mark.partition("-")[0] in wanted for mark in _marks(name)) and _lives(name):
+            if name.isdecimal() and int(name) != os.getpid() and _belongs(int(name), wanted):
                 found.append(int(name))
     return found
 
 
-def _marks(name: str) -> Iterator[str]:
-    with contextlib.suppress(OSError):
-        with open(f"/proc/{name}/environ", "rb") as file:
-            rows = file.read().split(b"\0")
-        yield from (row[len(_SIGN) :].decode("utf-8", "replace") for row in rows if row.startswith(_SIGN))
-    yield session_held(name)
+def ask_to_end(*task_ids: str) -> None:
+    _signal_each(processes_of(*task_ids), signal.SIGTERM, task_ids, spare_ancestors=True)
 
 
-def _lives(name: str) -> bool:
-    with (
-        contextlib.suppress(OSError, IndexError),
-        open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file,
-    ):
-        return file.read().rpartition(")")[2].split()[0] not in ("Z", "X")
-    return False
-
-
-def end_processes(*task_ids: str, seconds: float = _SECONDS) -> int:
-    """Ends all of them; how many are left, which should be none."""
+def end_processes(*task_ids: str, seconds: float = _SECONDS, spare_ancestors: bool = True) -> int:
+    """Ends all of them; how many are left, which should be none but those that this process was started by."""
     deadline = time.monotonic() + seconds
     while task_ids:
         alive = processes_of(*task_ids)
         if not alive or time.monotonic() >= deadline:
             return len(alive)
-        for pid in alive:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+        _signal_each(alive, signal.SIGKILL, task_ids, spare_ancestors)
         time.sleep(_PAUSE)
     return 0
+
+
+def _signal_each(pids: list[int], number: signal.Signals, task_ids: Iterable[str], spare_ancestors: bool) -> None:
+    """The mark is looked at once more when the process is pinned: until then the number may become another's."""
+    wanted = frozenset(task_ids)
+    for pid in pids:
+        send_signal(
+            pid,
+            number,
+            lambda found: "" if _belongs(found, wanted) else "belongs to none of these tasks",
+            spare_ancestors=spare_ancestors,
+        )
+
+
+def _belongs(pid: int, task_ids: frozenset[str]) -> bool:
+    sessions = (mark.partition("-")[0] for mark in _marks(pid))
+    if not any(session and session in task_ids for session in sessions):  # an empty id would be everybody's
+        return False
+    info = info_of(pid)
+    return info is not None and not info.has_ended
+
+
+def _marks(pid: int) -> Iterator[str]:
+    with contextlib.suppress(OSError):
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            rows = file.read().split(b"\0")
+        yield from (row[len(_SIGN) :].decode("utf-8", "replace") for row in rows if row.startswith(_SIGN))
+    yield session_held(str(pid))

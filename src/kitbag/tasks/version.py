@@ -23,5 +23,5 @@ def is_newer(one: str, other: str) -> bool:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    found = re.match(r"\d+(?:\.\d+)*", version)
+    found = re.match(r"\d{1,9}(?:\.\d{1,9})*", version)
     return tuple(int(number) for number in found[0].split(".")) if found else ()

@@ -103,7 +103,8 @@ async def _stop(arguments: TaskStopArguments, context: Context) -> Outcome:
     others = f" {stopped.others} tasks that it had begun were stopped with it." if stopped.others else ""
     text = f"Task {report.id} ({report.name}) is stopped: {report.status}.{others} Processes left: {stopped.processes}."
     kept = f'\nWhat it had done until then: TaskOutput(task_id="{report.id}").' if report.text else ""
-    return answer(text + kept, f"{report.name} stopped, {stopped.processes} processes left")
+    warnings = "".join(f"\nWarning: {one_line(delimited(warning))}" for warning in report.warnings)
+    return answer(text + kept + warnings, f"{report.name} stopped, {stopped.processes} processes left")
 
 
 def told(report: Report, offset: int = 0) -> Outcome:

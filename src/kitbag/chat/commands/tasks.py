@@ -198,6 +198,8 @@ async def _show(chat: "Chat", board: Board, task: Task, *, asks: bool = False) -
 async def _stop(chat: "Chat", board: Board, tasks: Iterable[Task]) -> None:
     """At once, since each may take its time."""
     stopped = await asyncio.gather(*(stop_task(board, task, "person") for task in tasks))
+    for warning in (warning for one in stopped for warning in one.report.warnings):
+        chat.show(Remark("warning", warning))
     chat.show(words("\n".join(told_stopped(one) for one in stopped)))
     chat.background.count_again()
     chat.refresh()

@@ -4,7 +4,6 @@ Used by pasting. Each program is asked for a short time and for no more than a p
 shell, and none that lies in the current folder.
 """
 
-import contextlib
 import os
 import shutil
 import signal
@@ -14,10 +13,12 @@ import time
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from kitbag.processes.signalling import child_has_exited, signal_child_group
 from kitbag.tools.read import MOST_IMAGE_BYTES, image_type
 
 SECONDS: Final = 3.0
 """For all of them together."""
+_LOOK_SECONDS: Final = 0.01
 _TYPES: Final = ("image/png", "image/jpeg", "image/webp", "image/gif")
 _APPLE: Final = (
     'set theFile to open for access POSIX file "{0}" with write permission\n'
@@ -80,14 +81,13 @@ def _output(words: list[str], environment: Mapping[str, str], deadline: float) -
             ) as process,
         ):
             try:
-                while process.poll() is None:
+                while not child_has_exited(process.pid):
                     if time.monotonic() >= deadline or os.fstat(file.fileno()).st_size > MOST_IMAGE_BYTES:
                         break
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        process.wait(0.02)
+                    time.sleep(_LOOK_SECONDS)
             finally:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process.pid, signal.SIGKILL)  # with whatever it has started
+                # Before it is waited for, so that the group's number can't belong to anybody else yet.
+                signal_child_group(process.pid, signal.SIGKILL)
             return os.pread(file.fileno(), MOST_IMAGE_BYTES + 1, 0)
     except OSError:
         return b""

@@ -20,6 +20,7 @@ import mcp_types as types
 from mcp.shared.message import SessionMessage
 
 from kitbag.permissions.command_leash import MARK, Leash
+from kitbag.processes.signalling import signal_child_group
 
 MOST_MESSAGE: Final = 16 << 20
 """Bytes of one message; a longer one is not kept, and whoever waits for it is told."""
@@ -250,5 +251,4 @@ async def _has_ended(process: asyncio.subprocess.Process, seconds: float) -> boo
 
 def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None:
     if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
+        signal_child_group(process.pid, number)

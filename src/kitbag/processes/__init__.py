@@ -1,0 +1,1 @@
+"""What the system says about processes, and the one way to send them signals. Used by every layer that starts some."""

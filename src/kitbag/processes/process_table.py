@@ -1,0 +1,120 @@
+"""What the system says about a process: whether it exists, when it started, its parent, its user, the files it holds.
+
+Read from /proc; where there is none, as on macOS, from `ps`. Used by signalling, by task owners, and by whoever looks
+for processes by their mark. Reading never raises: None means that the system does not say.
+"""
+
+import contextlib
+import os
+from typing import Final, NamedTuple, TypeGuard
+
+HIGHEST_PID: Final = 1 << 22
+"""No Linux gives a higher number, whatever its settings."""
+_PS: Final = ("ps", "-o", "lstart=,ppid=,stat=,uid=", "-p")
+_PS_SECONDS: Final = 5.0
+
+
+class ProcessInfo(NamedTuple):
+    started: str
+    """In the kernel's clock ticks since the boot, or as `ps` prints it. With boot and pid it names one process."""
+    state: str
+    parent: int
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ("Z", "X")
+
+
+def is_pid(value: object) -> TypeGuard[int]:
+    """Whether this can be the number of one process. To the kernel 0 and negative numbers mean groups or everybody."""
+    return type(value) is int and 0 < value <= HIGHEST_PID
+
+
+def exists(pid: int) -> bool:
+    """Also as a zombie, and as another user's."""
+    if not is_pid(pid):
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def info_of(pid: int) -> ProcessInfo | None:
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return ProcessInfo(fields[19], fields[0], int(fields[1]))
+    except (OSError, IndexError, ValueError):
+        found = _ps(pid)
+        return ProcessInfo(" ".join(found[:5]), found[6][:1], int(found[5])) if found else None
+
+
+def user_of(pid: int) -> int | None:
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        found = _ps(pid)
+        return int(found[7]) if found else None
+
+
+def holds_file(pid: int, path: str) -> bool | None:
+    """Whether it has this file open."""
+    if not _has_proc():
+        return None
+    try:
+        wanted = os.stat(path, follow_symlinks=False)
+        names = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return False
+    for name in names:
+        with contextlib.suppress(OSError):
+            found = os.stat(f"/proc/{pid}/fd/{name}")
+            if (found.st_dev, found.st_ino) == (wanted.st_dev, wanted.st_ino):
+                return True
+    return False
+
+
+def ancestors() -> set[int]:
+    """Whoever this process descends from."""
+    found: set[int] = set()
+    parent = os.getppid()
+    while parent > 0 and parent not in found:
+        found.add(parent)
+        info = info_of(parent)
+        parent = info.parent if info is not None else 0
+    return found
+
+
+def children() -> set[int]:
+    """Of all our threads: whoever started a process is its parent. None where the system does not say."""
+    found: set[int] = set()
+    with contextlib.suppress(OSError):
+        for thread in os.listdir("/proc/self/task"):
+            with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/children", encoding="ascii") as file:
+                found.update(int(pid) for pid in file.read().split())
+    return found
+
+
+def _has_proc() -> bool:
+    return os.path.exists("/proc/self/stat")
+
+
+def _ps(pid: int) -> list[str]:
+    """Five fields of the start, then parent, state and user; empty where that can't be told."""
+    if _has_proc():
+        return []
+    import subprocess
+
+    try:
+        words = [*_PS, str(pid)]
+        said = subprocess.run(  # noqa: S603 - our own words
+            words, check=False, capture_output=True, timeout=_PS_SECONDS, env={**os.environ, "LC_ALL": "C"}
+        )
+    except (OSError, subprocess.SubprocessError):
+        return []
+    found = said.stdout.decode("ascii", "replace").split()
+    return found if len(found) == 8 and found[5].isdecimal() and found[7].isdecimal() else []

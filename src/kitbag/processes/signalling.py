@@ -1,0 +1,116 @@
+"""The one way to send signals: to a process that was checked after it was pinned, and never to ourselves.
+
+A number alone names nobody: it may come from a damaged file, and the kernel gives it to others later. So the process is
+opened as a pidfd first, then whoever sends the signal checks that it is the one that is meant, and the signal goes
+through the pidfd. A child that nobody has waited for needs no pidfd: its number can't be given to another.
+"""
+
+import contextlib
+import errno
+import os
+import signal
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from kitbag.processes.process_table import ancestors, info_of, is_pid
+
+if TYPE_CHECKING:
+    import subprocess
+
+Check = Callable[[int], str]
+"""Why the process of this number is not the one that is meant; empty when it is."""
+HAS_ENDED: Final = "has ended"
+_CAN_T_PIN: Final = (errno.ENOSYS, errno.EPERM, errno.EMFILE, errno.ENFILE)
+"""An old kernel, a filter of system calls, too many open files."""
+_detached: "list[subprocess.Popen[bytes]]" = []
+
+
+def send_signal(pid: object, number: signal.Signals, check: Check, *, spare_ancestors: bool = True) -> str:
+    """Empty when it was sent, else why not, to be read after "the process". `check` is called when it is pinned.
+    `spare_ancestors`: false for a worker, which is detached from whoever started it."""
+    if not is_pid(pid):
+        return "is not a process number"
+    if reason := _protected(pid, spare_ancestors):
+        return reason
+    descriptor: int | None = None
+    try:
+        descriptor = _opened(pid)
+        if reason := check(pid):
+            return reason
+        if descriptor is None:
+            os.kill(pid, number)
+        else:
+            signal.pidfd_send_signal(descriptor, number)
+    except ProcessLookupError:
+        return HAS_ENDED
+    except OSError as error:
+        return f"can't be signalled: {error.strerror}"
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+    return ""
+
+
+def signal_child_group(pid: int, number: signal.Signals) -> None:
+    """To the process group that a direct child leads. Does nothing once the child was waited for, since its number may
+    be another's by then."""
+    if is_pid(pid) and pid not in (1, os.getpgrp()) and _is_unreaped_child(pid):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, number)
+
+
+def detach(child: "subprocess.Popen[bytes]") -> None:
+    """It is to outlive this process: `end_child` leaves it alone."""
+    _detached[:] = [one for one in (*_detached, child) if one.returncode is None]
+
+
+def end_child(pid: int) -> None:
+    """A direct child, with the group that it leads."""
+    if any(one.pid == pid and one.returncode is None for one in _detached):
+        return None
+    with contextlib.suppress(OSError):
+        if os.getpgid(pid) == pid:
+            return signal_child_group(pid, signal.SIGKILL)
+    send_signal(pid, signal.SIGKILL, lambda found: "" if _is_unreaped_child(found) else "is not a child of ours")
+    return None
+
+
+def child_has_exited(pid: int) -> bool:
+    """Of a direct child, which is not waited for by that. Raises ChildProcessError when it was before."""
+    if hasattr(os, "waitid"):
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    info = info_of(pid)  # macOS before Python 3.13
+    if info is None or info.parent != os.getpid():
+        raise ChildProcessError(errno.ECHILD, os.strerror(errno.ECHILD))
+    return info.has_ended
+
+
+def _is_unreaped_child(pid: int) -> bool:
+    """Running, or ended and not waited for."""
+    try:
+        child_has_exited(pid)
+    except OSError:
+        return False
+    return True
+
+
+def _protected(pid: int, spare_ancestors: bool) -> str:
+    if pid == 1:
+        return "is init, the first process of the system"
+    if pid in (os.getpid(), os.getpgrp()) or os.path.exists(f"/proc/self/task/{pid}"):
+        return "is this process or leads its process group"
+    if spare_ancestors and pid in ancestors():
+        return "is a process that this one was started by"
+    return ""
+
+
+def _opened(pid: int) -> int | None:
+    """None where the system has no pidfd. Raises ProcessLookupError when there is no such process."""
+    try:
+        return os.pidfd_open(pid)
+    except AttributeError:
+        return None
+    except OSError as error:
+        if error.errno in _CAN_T_PIN:
+            return None
+        raise ProcessLookupError(error.errno, error.strerror) from error  # perhaps a thread's number

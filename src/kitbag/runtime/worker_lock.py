@@ -1,0 +1,168 @@
+"""The worker's lock: one process for each Kitbag home has it, and says in its file which one it is.
+
+The kernel keeps the lock. The file may hold anything: what can't be a worker's own record is damage, and is never taken
+for a process. Whoever takes the lock empties the file, so that what is in it was written by the one who has it. Used by
+worker_process, which starts workers, and by the worker.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import stat
+import time
+from collections.abc import Generator
+from typing import Any, Final, NamedTuple, cast
+
+from kitbag.store.private_files import StoreError, cannot
+from kitbag.tasks.owner import Owner, read_owner, this_process
+from kitbag.tasks.version import this_version
+
+GIVEN: Final = "KITBAG_WORKER_LOCK"
+"""The descriptor of the lock, handed to a worker by whoever starts it."""
+WAITS: Final = "KITBAG_WORKER_WAITS"
+_LOCK: Final = "worker.lock"
+_NEXT: Final = "worker.next"
+"""Held by a newer worker that waits for an older one to leave."""
+_RECORD_BYTES: Final = 400
+"""A record is filled up to this, so that whoever reads while one is written finds nothing of the one before."""
+_MOST_BYTES: Final = 10_000
+_MOST_VERSION: Final = 100
+_MOST_SECONDS: Final = 1e15
+
+
+class AtWork(NamedTuple):
+    """What a worker says of itself in its lock file."""
+
+    owner: Owner
+    version: str
+    beat: float
+    """When it last gave a sign of life, by a clock that stands still while the machine sleeps."""
+
+
+class DamagedLock(NamedTuple):
+    problem: str
+
+
+def lock_path(kitbag_home: str) -> str:
+    return in_state(kitbag_home, _LOCK)
+
+
+def read_lock(kitbag_home: str) -> AtWork | DamagedLock | None:
+    """What the worker that has the lock, or had it last, says of itself; None where it has said nothing yet."""
+    try:
+        descriptor = os.open(lock_path(kitbag_home), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        data = os.read(descriptor, _MOST_BYTES + 1) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+    except OSError as error:
+        return DamagedLock(f"it can't be read: {error.strerror}")
+    finally:
+        os.close(descriptor)
+    try:
+        return _record(data) if data.strip() else None
+    except ValueError as error:
+        return DamagedLock(str(error))
+
+
+def at_work(kitbag_home: str) -> AtWork | None:
+    """As `read_lock`, where that is a worker's record."""
+    found = read_lock(kitbag_home)
+    return found if isinstance(found, AtWork) else None
+
+
+def _record(data: bytes) -> AtWork:
+    """Raises ValueError with what is wrong."""
+    try:
+        found: Any = json.loads(data) if len(data) <= _MOST_BYTES else None
+    except (ValueError, RecursionError):
+        raise ValueError("it is not JSON") from None
+    if not isinstance(found, dict):
+        raise ValueError("it is not a JSON object, or too long")
+    fields = cast("dict[str, Any]", found)
+    owner, version, beat = read_owner(fields.get("owner")), fields.get("version"), fields.get("beat")
+    if not isinstance(version, str) or len(version) > _MOST_VERSION:
+        raise ValueError("its version is not a version")
+    if isinstance(beat, bool) or not isinstance(beat, int | float) or not abs(beat) <= _MOST_SECONDS:
+        raise ValueError("its time is not a number of seconds")
+    return AtWork(owner, version, float(beat))
+
+
+@contextlib.contextmanager
+def locked(kitbag_home: str) -> Generator[int, None, None]:
+    """Raises BlockingIOError when a worker has it. The one that was handed over is used where there is one."""
+    descriptor = _handed_over(kitbag_home)
+    if descriptor is None:
+        descriptor = open_state(kitbag_home, _LOCK)
+        try:
+            if os.environ.pop(WAITS, ""):
+                _wait_for(kitbag_home, descriptor)
+            else:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _clear(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def give_sign_of_life(descriptor: int) -> None:
+    """Into the lock file, each second or so."""
+    told = {"owner": list(this_process()), "version": this_version(), "beat": round(time.monotonic(), 3)}
+    data = json.dumps(told).encode().ljust(_RECORD_BYTES)
+    with contextlib.suppress(OSError):  # a full disk is no reason to stop working
+        os.pwrite(descriptor, data, 0)
+        os.ftruncate(descriptor, len(data))
+
+
+def in_state(kitbag_home: str, name: str) -> str:
+    return os.path.join(kitbag_home, "state", name)
+
+
+def open_state(kitbag_home: str, name: str, more: int = 0) -> int:
+    """A file of the worker's. Raises StoreError."""
+    path = in_state(kitbag_home, name)
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | more, 0o600)
+    except OSError as error:
+        raise cannot("used", path, error) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise StoreError(f"{path} is no file", "move it away")
+    return descriptor
+
+
+def _clear(descriptor: int) -> None:
+    """With the time at which that was, for whoever wonders why nothing is in it."""
+    with contextlib.suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.utime(descriptor)
+
+
+def _handed_over(kitbag_home: str) -> int | None:
+    given = os.environ.pop(GIVEN, "")
+    if not given.isdecimal() or len(given) > 9:
+        return None
+    try:
+        ours, named = os.fstat(int(given)), os.lstat(lock_path(kitbag_home))
+    except OSError:
+        return None
+    if (ours.st_dev, ours.st_ino) != (named.st_dev, named.st_ino):
+        return None
+    os.set_inheritable(int(given), False)
+    return int(given)
+
+
+def _wait_for(kitbag_home: str, descriptor: int) -> None:
+    """Until the one before has left. One waits, the others need not."""
+    next_one = open_state(kitbag_home, _NEXT)
+    try:
+        fcntl.flock(next_one, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    finally:
+        os.close(next_one)
