@@ -36,7 +36,8 @@ class ToolCall(NamedTuple):
     name: str
     arguments: dict[str, Any]
     problem: str = ""
-    """Why the arguments could not be read; such a call never runs. `arguments` is empty then."""
+    """Why the call is never executed, and what the model can do about it: its arguments can't be read, and `arguments`
+    is empty then, or the reply that holds it was cut off."""
     raw: str = ""
     """The arguments as they came, where they could not be read."""
 

@@ -135,6 +135,61 @@ class TestCallsThatCanNotBeRun:
         assert f"Did you mean {FREE['a']}" in one.results()[0]
 
 
+class TestCutOffReplies:
+    def test_none_of_its_calls_runs_and_each_has_one_result(self, talk) -> None:
+        calls = tuple(call(f"c{n}", FREE["a"], '{"text": "x"}') for n in range(3))
+        one: Talk = talk(script(Step(text="Look.", calls=calls, stop="length"), "Done."))
+        assert one.run("Hi").status == "completed"
+        assert len(one.results()) == 3
+        assert all("cut off at the output limit" in text for text in one.results())
+        assert [notice.severity for notice in one.of(Notice)] == ["warning"]
+        assert_valid(one.session.messages())
+        assert one.resumed().messages() == one.session.messages()
+        assert all(one_call.problem for one_call in one.resumed().called.values())
+
+    def test_two_corrections_are_enough_where_the_third_is_complete(self, talk) -> None:
+        bad = [Step(calls=(call(f"b{n}", FREE["a"], '{"text": "x"}'),), stop="length") for n in range(2)]
+        one: Talk = talk(script(*bad, ASK, "Done."))
+        assert one.run("Hi").status == "completed"
+        assert one.results()[-1] == "heard one"
+
+    def test_they_and_calls_that_can_t_be_read_count_together(self, talk) -> None:
+        unreadable = Step(calls=(call("c0", FREE["a"], "{"),))
+        bad = [Step(calls=(call(f"b{n}", FREE["a"]),), stop="length") for n in range(9)]
+        ended = talk(script(unreadable, *bad)).run("Hi")
+        assert (ended.status, ended.turns) == ("failed", 3)
+        assert "output limit" in ended.error
+
+    @pytest.mark.parametrize(
+        ("step", "word"),
+        [
+            (Step(stop="refusal"), "declined"),
+            (Step(stop_reason="pause_turn"), "pause_turn"),
+            (Step(stop="other"), "without"),
+        ],
+    )
+    def test_the_end_after_two_corrections_says_why(self, talk, step: Step, word: str) -> None:
+        bad = [step._replace(calls=(call(f"b{n}", FREE["a"]),)) for n in range(9)]
+        ended = talk(script(*bad)).run("Hi")
+        assert (ended.status, ended.turns) == ("failed", 3)
+        assert word in ended.error
+
+    def test_the_same_call_under_the_same_id_may_be_sent_again(self, talk) -> None:
+        ran: list[str] = []
+
+        async def work(given, context: Context) -> Outcome:
+            ran.append(given.text)
+            return answer("ran", "ran")
+
+        whole = Step(calls=(call("c1", "TodoWrite", '{"text": "x"}'),))
+        one: Talk = talk(
+            script(whole._replace(stop="length"), whole, "Done."), tool("TodoWrite", work, reads_only=False)
+        )
+        assert one.run("Hi").status == "completed"
+        assert ran == ["x"]
+        assert_valid(one.session.messages())
+
+
 class TestIdsThatComeAgain:
     def test_twice_in_one_reply_the_second_is_left_out(self, talk) -> None:
         calls = (call("same", FREE["a"], '{"text": "x"}'), call("same", FREE["a"], '{"text": "y"}'))

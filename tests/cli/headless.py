@@ -53,7 +53,7 @@ def start(world: World, *arguments: str, **more: Any) -> "subprocess.Popen[str]"
         "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **more
     }  # fmt: skip
     return subprocess.Popen(
-        [sys.executable, "-m", "kitbag", "-p", *arguments], cwd=world.workspace, env=world.env, **options
+        [sys.executable, "-m", "kitbag", "-p", *arguments], cwd=world.workspace, **{"env": world.env, **options}
     )
 
 

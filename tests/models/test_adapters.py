@@ -4,10 +4,12 @@ import asyncio
 import json
 from collections.abc import Callable
 from contextlib import aclosing
+from typing import Any
 
 import pytest
 
 from kitbag.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, Usage, user
+from kitbag.models import anthropic, openai_responses
 from kitbag.models.provider import (
     Block,
     CallBegun,
@@ -16,11 +18,13 @@ from kitbag.models.provider import (
     Provider,
     Reply,
     Request,
+    StopReason,
     TextPiece,
     ThinkingPiece,
     ToolSpec,
 )
 from kitbag.testing import Fault, ModelServer, Rule, Script, Step
+from models.conftest import adapter
 
 Connect = Callable[..., Provider]
 READ = ToolSpec("Read", "Reads a file.", {"type": "object", "properties": {"file_path": {"type": "string"}}})
@@ -231,12 +235,85 @@ def test_a_name_that_no_provider_would_take_back_is_not_kept(connect: Connect, n
     assert call.problem
 
 
-def test_a_reply_that_reached_its_limit_says_so(connect: Connect) -> None:
-    step = Step(text="half", calls=(("call_1", "Read", '{"file_path": "a'),), stop="length")
+@pytest.mark.parametrize("arguments", ['{"file_path": "a', '{"file_path": "a"}'])
+@pytest.mark.parametrize("stop", ["length", "refusal", "other"])
+def test_a_reply_that_is_cut_off_says_so(connect: Connect, stop: StopReason, arguments: str) -> None:
+    step = Step(text="half", calls=(("call_1", "Read", arguments),), stop=stop)
     with ModelServer(script(step)) as server:
         reply = reply_of(collect(connect(server), ask()))
-    assert reply.stop == "length"
-    assert "output limit" in reply.message.calls[0].problem
+    assert (reply.stop, reply.is_complete) == (stop, False)
+    assert [call.id for call in reply.message.calls] == ["call_1"]
+
+
+STOPS: dict[str, dict[str, StopReason]] = {
+    "anthropic": {
+        "tool_use": "tools", "end_turn": "end", "stop_sequence": "end", "max_tokens": "length",
+        "model_context_window_exceeded": "length", "refusal": "refusal", "pause_turn": "other", "stop": "other",
+    },
+    "chat": {
+        "tool_calls": "tools", "stop": "tools", "function_call": "tools", "length": "length",
+        "content_filter": "refusal", "error": "other", "STOP": "other", "end_turn": "other",
+    },
+    "responses": {"max_output_tokens": "length", "content_filter": "refusal", "steered": "other"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("wire", "word", "stop"), [(wire, word, stop) for wire, stops in STOPS.items() for word, stop in stops.items()]
+)
+def test_each_stop_reason_is_known_or_is_no_complete_end(wire: str, word: str, stop: StopReason) -> None:
+    with ModelServer(script(Step(calls=(CALL,), stop_reason=word))) as server:
+        reply = reply_of(collect(adapter(wire, server), ask()))
+    assert (reply.stop, reply.stop_reason) == (stop, word)
+    assert reply.is_complete == (stop in ("end", "tools"))
+
+
+RUN: dict[str, Any] = {"type": "function_call", "call_id": "c1", "name": "Bash", "arguments": "{}"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "details", "item", "stop"),
+    [
+        ("completed", "completed", None, "completed", "tools"),
+        ("completed", None, None, None, "tools"),
+        ("completed", "incomplete", None, "completed", "length"),
+        ("completed", "completed", {"reason": "max_output_tokens"}, "completed", "length"),
+        ("completed", "cancelled", None, "completed", "other"),
+        ("completed", "completed", None, "in_progress", "other"),
+        ("completed", "completed", None, "incomplete", "length"),
+        ("incomplete", "incomplete", None, "completed", "length"),
+        ("incomplete", None, None, None, "length"),
+        ("incomplete", "completed", None, "completed", "length"),
+        ("incomplete", "incomplete", {"reason": "content_filter"}, "incomplete", "refusal"),
+    ],
+)
+def test_a_response_is_complete_only_where_nothing_in_it_says_otherwise(
+    kind: str, status: str | None, details: dict[str, str] | None, item: str | None, stop: str
+) -> None:
+    reader = openai_responses._Reader("openai")
+    end = {"status": status, "incomplete_details": details}
+    reader.read({"type": "response.output_item.added", "output_index": 0, "item": RUN})
+    reader.read({"type": "response.output_item.done", "output_index": 0, "item": {**RUN, "status": item}})
+    reader.read({"type": f"response.{kind}", "response": end})
+    assert reader.reply().stop == stop
+
+
+def test_the_item_at_the_cut_may_be_in_the_last_event_only_or_nowhere() -> None:
+    for output, calls in (([RUN], 1), ([], 0)):
+        reader = openai_responses._Reader("openai")
+        reader.read({"type": "response.output_item.added", "output_index": 0, "item": RUN})
+        reader.read({"type": "response.incomplete", "response": {"status": "incomplete", "output": output}})
+        reply = reader.reply()
+        assert (reply.stop, len(reply.message.calls)) == ("length", calls)
+
+
+def test_a_message_that_stops_without_a_reason_is_not_complete() -> None:
+    reader = anthropic._Reader("anthropic")
+    block = {"type": "tool_use", "id": "c1", "name": "Bash", "input": {}}
+    reader.read({"type": "content_block_start", "index": 0, "content_block": block})
+    reader.read({"type": "content_block_stop", "index": 0})
+    reader.read({"type": "message_stop"})
+    assert (reader.reply().stop, reader.reply().stop_reason) == ("other", "")
 
 
 def test_leaving_early_closes_the_connection(connect: Connect) -> None:

@@ -232,9 +232,7 @@ def test_what_belongs_to_a_call_or_a_text_goes_back_with_it() -> None:
         provider_details={"thought_signature": "abc"},
     )
     text = TextPart("Look.", provider_name="google", provider_details={"thought_signature": "def"})
-    kept = Message(
-        "assistant", tuple(part for one in (text, call) for part in adapter._parts(one, "google", cut_off=False))
-    )
+    kept = Message("assistant", tuple(part for one in (text, call) for part in adapter._parts(one, "google")))
     assert [type(part) for part in kept.parts] == [Thinking, Text, Thinking, ToolCall]
     provider, recorded = function("ok")
     provider.name = "google"
@@ -479,5 +477,52 @@ def test_a_reply_that_reached_its_limit_says_so() -> None:
     step = Step(text="half", calls=(("call_1", "Read", '{"file_path": "a'),), stop="length")
     with ModelServer(script(step)) as server:
         reply = reply_of(collect(over_sockets(server), ask()))
-    assert reply.stop == "length"
-    assert "output limit" in reply.message.calls[0].problem
+    assert (reply.stop, reply.is_complete) == ("length", False)
+
+
+@openai
+@pytest.mark.parametrize(
+    ("word", "stop"),
+    [
+        ("tool_calls", "tools"), ("stop", "tools"), ("length", "length"), ("content_filter", "refusal"),
+    ],
+)  # fmt: skip
+def test_each_stop_reason_is_known_or_is_no_complete_end(word: str, stop: str) -> None:
+    with ModelServer(script(Step(calls=(("call_1", "Read", "{}"),), stop_reason=word))) as server:
+        reply = reply_of(collect(over_sockets(server), ask()))
+    assert (reply.stop, reply.stop_reason) == (stop, word)
+
+
+@library
+@pytest.mark.parametrize(
+    ("system", "reason", "word", "stop"),
+    [
+        ("google", "stop", "STOP", "tools"),
+        ("google", "length", "MAX_TOKENS", "length"),
+        ("google", "content_filter", None, "refusal"),
+        ("google", None, "OTHER", "other"),
+        ("google", None, None, None),
+        ("google", "stop", None, None),
+        ("google", "error", "MALFORMED_FUNCTION_CALL", None),
+        ("anthropic", None, "pause_turn", "other"),
+        ("anthropic", "tool_call", "tool_use", "tools"),
+        ("xai", "tool_call", None, "tools"),
+        ("xai", "length", None, "length"),
+        ("xai", None, None, None),
+        ("function", None, None, "tools"),
+    ],
+)
+def test_a_reply_is_complete_only_by_the_library_s_word_for_that(
+    system: str, reason: Any, word: str | None, stop: str | None
+) -> None:
+    from pydantic_ai.messages import ModelResponse, ToolCallPart
+
+    from kitbag.models import pydantic_ai as adapter
+
+    response = ModelResponse([ToolCallPart("Read", "{}", "call_1")], finish_reason=reason)
+    response.provider_details = {"finish_reason": word} if word else None
+    if stop is None:
+        with pytest.raises(ModelError):
+            adapter._reply(response, system, system)
+    else:
+        assert adapter._reply(response, system, system).stop == stop

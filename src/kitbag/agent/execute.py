@@ -101,7 +101,7 @@ class Executor:
         tool = self._prepare(call)
         if isinstance(tool, Outcome):
             await self._finish(call, tool)
-            return bool(self.rights.closed(call.name))  # then it is refused, as by a rule
+            return not call.problem and bool(self.rights.closed(call.name))  # then it is refused, as by a rule
         outcome = bounded(await self._authorized(tool, call))
         await self._finish(call, self._with_suggestions(call, outcome))
         return True
@@ -116,7 +116,7 @@ class Executor:
     def _prepare(self, call: ToolCall) -> Tool[Any] | Outcome:
         """What runs it, or why nothing does."""
         if call.problem:
-            return failure(f"{call.name} was not run: {call.problem}", "Call it again, correctly.")
+            return failure(f"{call.name} was not run: {call.problem}")
         tool = self.toolset.get(call.name)
         if tool is None:
             return failure(*self.toolset.why_not(call.name))

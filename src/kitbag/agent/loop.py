@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from kitbag.agent.ask_model import BrokenReplyError, Emit, Patience, ask_model
 from kitbag.agent.brain import Brain
 from kitbag.agent.compact import Aim, Meter, compact
+from kitbag.agent.cut_off import cut_off_notice, refuse_calls, why_cut_off
 from kitbag.agent.execute import Executor
 from kitbag.agent.repeated_calls import told_apart
 from kitbag.agent.session import Session
@@ -104,8 +105,7 @@ class Loop:
                 await to_its_end(self._hear(self.news))
             unsound = 0 if any(sound) else unsound + 1
             if unsound >= MOST_UNSOUND_TURNS:
-                problem = f"{unsound} replies in a row had only calls that can't be run"
-                return self._ended("failed", problem, "try another model, or say what to do differently")
+                return self._last(reply)
 
     async def _hear(self, news: News) -> None:
         """Wholly or not at all: what was taken from those who tell is told only once."""
@@ -166,13 +166,15 @@ class Loop:
         except asyncio.CancelledError:
             await self._keep("".join(said), "cancelled")
             raise
-        message = told_apart(reply.message, self.session.called, self.executor.toolset, self.emit)
+        message = told_apart(refuse_calls(reply), self.session.called, self.executor.toolset, self.emit)
         cost = brain.price(reply.usage)
         message = await self.session.add_reply(message, reply.usage, cost, reply.model or brain.model)
         self.meter.counted(reply.usage, len(messages))
         self._text = message.text or self._text
         self.emit(MessageAdded(message))
         self.emit(TurnEnded(self.session.totals.turns, reply.usage, cost))
+        if notice := cut_off_notice(reply):
+            self.emit(notice)
         return reply._replace(message=message)
 
     async def _keep(self, partial: str, why: str) -> None:
@@ -185,11 +187,15 @@ class Loop:
     # The end
 
     def _last(self, reply: Reply) -> RunEnded:
+        """Without calls; or with calls that can't be executed, like those of the replies before it."""
         if reply.stop == "length":
             fix = "ask for less at once, or ask it to go on (--continue)"
             return self._ended("failed", "the reply reached the model's output limit and is cut off", fix)
         if reply.stop == "refusal":
             return self._ended("failed", "the model declined to answer", "say it differently, or try another model")
+        if reply.message.calls:
+            problem = why_cut_off(reply) or f"{MOST_UNSOUND_TURNS} replies in a row had only calls that can't be run"
+            return self._ended("failed", problem, "try another model, or say what to do differently")
         return self._ended("completed" if reply.message.text.strip() else "empty")
 
     async def _broken(self, error: BrokenReplyError) -> RunEnded:

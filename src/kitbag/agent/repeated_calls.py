@@ -35,8 +35,9 @@ def told_apart(message: Message, earlier: Mapping[str, ToolCall], toolset: Tools
 
 def _renamed(call: ToolCall, earlier: ToolCall | None, toolset: Tools) -> ToolCall:
     tool = toolset.get(call.name)
-    same = earlier is not None and (call.name, call.arguments) == (earlier.name, earlier.arguments)
     problem = call.problem
+    ran = earlier if earlier is not None and not earlier.problem else None
+    same = ran is not None and (call.name, call.arguments) == (ran.name, ran.arguments)
     if same and not problem and tool is not None and not tool.reads_only:
         problem = "this very call, under this id, was made before and is not run again; its result stands above"
     return call._replace(id=f"call_{os.urandom(8).hex()}", problem=problem)

@@ -21,7 +21,14 @@ from kitbag.models.provider import (
 from kitbag.models.wire import Endpoint, Wire, failed, read_reply, tool_call
 
 VERSION: Final = "2023-06-01"
-_STOPS: dict[str, StopReason] = {"tool_use": "tools", "max_tokens": "length", "refusal": "refusal"}
+_STOPS: dict[str, StopReason] = {
+    "end_turn": "end",
+    "stop_sequence": "end",
+    "tool_use": "tools",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "refusal": "refusal",
+}
 _MARK = {"cache_control": {"type": "ephemeral"}}
 _EFFORTS = {"low": 2_048, "medium": 8_192, "high": 24_576}
 
@@ -189,17 +196,17 @@ class _Reader:
         broken = not self.over or any(not block.whole for block in self._blocks.values())
         if broken:
             raise ModelError("cut", f"the reply of {self.provider} ended before it was whole", "try again")
-        cut_off = self._stop == "max_tokens"
-        parts = [part for _, block in sorted(self._blocks.items()) if (part := self._part(block, cut_off))]
+        parts = [part for _, block in sorted(self._blocks.items()) if (part := self._part(block))]
         usage = Usage(
             self._usage.get("input_tokens", 0),
             self._usage.get("output_tokens", 0),
             self._usage.get("cache_read_input_tokens", 0),
             self._usage.get("cache_creation_input_tokens", 0),
         )
-        return Reply(Message("assistant", tuple(parts)), _STOPS.get(self._stop, "end"), usage, self._model)
+        stop = _STOPS.get(self._stop, "other")
+        return Reply(Message("assistant", tuple(parts)), stop, usage, self._model, self._stop)
 
-    def _part(self, block: _Block, cut_off: bool) -> Part | None:
+    def _part(self, block: _Block) -> Part | None:
         text = "".join(block.pieces)
         match block.fields.get("type"):
             case "text":
@@ -210,7 +217,7 @@ class _Reader:
                 return Thinking("", self.provider, f"redacted:{block.fields.get('data', '')}")
             case "tool_use":
                 call_id, name = str(block.fields.get("id", "")), str(block.fields.get("name", ""))
-                return tool_call(call_id, name, text, cut_off)
+                return tool_call(call_id, name, text)
             case _:
                 return None
 

@@ -23,6 +23,7 @@ from kitbag.models.provider import (
 from kitbag.models.wire import Endpoint, Wire, failed, read_reply, tool_call
 
 _STOPS: dict[str, StopReason] = {
+    "stop": "end",
     "tool_calls": "tools",
     "function_call": "tools",
     "length": "length",
@@ -192,9 +193,9 @@ class _Reader:
             parts.append(Text("".join(self._text)))
         for _, call in sorted(self._calls.items()):
             call_id = call.id or f"call_{os.urandom(8).hex()}"
-            parts.append(tool_call(call_id, call.name, "".join(call.pieces), self._stop == "length"))
-        stop = "tools" if self._calls and self._stop == "stop" else _STOPS.get(self._stop, "end")
-        return Reply(Message("assistant", tuple(parts)), stop, self._usage, self._model)
+            parts.append(tool_call(call_id, call.name, "".join(call.pieces)))
+        stop = "tools" if self._calls and self._stop == "stop" else _STOPS.get(self._stop, "other")
+        return Reply(Message("assistant", tuple(parts)), stop, self._usage, self._model, self._stop)
 
 
 def usage_of(usage: dict[str, Any]) -> Usage:

@@ -22,6 +22,13 @@ from kitbag.models.provider import (
 )
 from kitbag.models.wire import Endpoint, Wire, failed, read_reply, tool_call
 
+_STOPS: dict[str, StopReason] = {
+    "completed": "end",
+    "incomplete": "length",
+    "max_output_tokens": "length",
+    "content_filter": "refusal",
+}
+
 
 class OpenAIResponses:
     def __init__(self, endpoint: Endpoint) -> None:
@@ -104,6 +111,7 @@ class _Reader:
         self._items: dict[int, dict[str, Any]] = {}
         self._begun: set[int] = set()
         self._end: dict[str, Any] = {}
+        self._end_kind = ""
 
     def read(self, event: dict[str, Any]) -> list[Piece]:
         kind = event.get("type")
@@ -126,26 +134,34 @@ class _Reader:
                 return [ThinkingPiece(str(event.get("delta", "")))]
             case "response.completed" | "response.incomplete":
                 self._end = _dict(event.get("response"))
+                self._end_kind = str(kind).removeprefix("response.")
                 self.over = True
             case _:
                 pass
         return []
 
     def reply(self) -> Reply:
-        if not self.over or self._begun - set(self._items):
+        reason = self._stop_reason()
+        if not self.over or (reason == "completed" and self._begun - set(self._items)):
             raise ModelError("cut", f"the reply of {self.provider} ended before it was whole", "try again")
-        reason = str(_dict(self._end.get("incomplete_details")).get("reason") or "")
-        parts: list[Part] = []
-        for _, item in sorted(self._items.items()):
-            parts += self._parts(item, cut_off=bool(reason))
-        called = any(isinstance(part, ToolCall) for part in parts)
-        stop: StopReason = "tools" if called else "end"
-        if reason:
-            stop = "refusal" if reason == "content_filter" else "length"
+        items = self._items
+        if reason != "completed":  # the item at the cut may be in the last event only
+            items = {**dict(enumerate(_dicts(self._end.get("output")))), **items}
+        parts = [part for _, item in sorted(items.items()) for part in self._parts(item)]
+        stop = _STOPS.get(reason, "other")
+        if stop == "end" and any(isinstance(part, ToolCall) for part in parts):
+            stop = "tools"
         usage = usage_of(_dict(self._end.get("usage")))
-        return Reply(Message("assistant", tuple(parts)), stop, usage, str(self._end.get("model") or ""))
+        return Reply(Message("assistant", tuple(parts)), stop, usage, str(self._end.get("model") or ""), reason)
 
-    def _parts(self, item: dict[str, Any], cut_off: bool) -> list[Part]:
+    def _stop_reason(self) -> str:
+        """`completed` only where nothing says otherwise: neither the response nor any of its calls."""
+        reason = str(_dict(self._end.get("incomplete_details")).get("reason") or "")
+        calls = [item for item in self._items.values() if item.get("type") == "function_call"]
+        states = [str(one.get("status") or "completed") for one in (self._end, *calls)]
+        return reason or next((state for state in states if state != "completed"), self._end_kind)
+
+    def _parts(self, item: dict[str, Any]) -> list[Part]:
         match item.get("type"):
             case "message":
                 texts = [str(block.get("text") or block.get("refusal") or "") for block in _dicts(item.get("content"))]
@@ -156,7 +172,7 @@ class _Reader:
                 return [Thinking(shown, self.provider, json.dumps(kept) if item.get("encrypted_content") else "")]
             case "function_call":
                 call_id, name = str(item.get("call_id") or ""), str(item.get("name") or "")
-                return [tool_call(call_id, name, str(item.get("arguments") or ""), cut_off)]
+                return [tool_call(call_id, name, str(item.get("arguments") or ""))]
             case _:
                 return []
 

@@ -52,7 +52,8 @@ class CallBegun(NamedTuple):
     name: str
 
 
-StopReason = Literal["end", "tools", "length", "refusal"]
+StopReason = Literal["end", "tools", "length", "refusal", "other"]
+"""Only after `end` and `tools` the reply is complete; `other` is every word that an adapter does not know."""
 
 
 class Reply(NamedTuple):
@@ -63,6 +64,12 @@ class Reply(NamedTuple):
     usage: Usage
     model: str = ""
     """What the provider says it was, where it says so."""
+    stop_reason: str = ""
+    """The provider's own word for `stop`; empty: it gave none."""
+
+    @property
+    def is_complete(self) -> bool:
+        return self.stop in ("end", "tools")
 
 
 Piece = TextPiece | ThinkingPiece | CallBegun | Reply

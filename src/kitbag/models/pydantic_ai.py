@@ -34,9 +34,16 @@ from kitbag.models.wire import IDLE_SECONDS, shortened, tool_call
 INSTALL: Final = "pip install 'kitbag[models]'"
 _NAMES: Final = {"gemini": "google", "vertex": "google-cloud", "xai": "xai", "grok": "xai", "moonshot": "moonshotai"}
 """Where people call a provider otherwise than the library does."""
-_STOPS: Final[dict[str, StopReason]] = {"length": "length", "content_filter": "refusal"}
+_STOPS: Final[dict[str, StopReason]] = {
+    "stop": "end",
+    "tool_call": "tools",
+    "length": "length",
+    "content_filter": "refusal",
+}
 _NO_WORD = ("function", "test", "xai")
 """The library's models that don't keep the provider's own word for the end of a reply."""
+_NO_REASON = ("function", "test")
+"""Those among them that give no reason at all."""
 _EFFORTS = ("low", "medium", "high")
 _OWN_DETAILS = ("id", "signature", "provider_name", "provider_details")
 # By the names of the library's errors and of those they derive from, the most exact first.
@@ -118,7 +125,7 @@ class PydanticAI:
             raise ModelError("bad-request", problem, f"pip install 'pydantic-ai-slim[{self.name}]'") from error
         except Exception as error:  # each provider's own library may raise anything
             raise _failure(error, self.name) from error
-        yield _reply(response, self.name, has_word=getattr(model, "system", "") not in _NO_WORD)
+        yield _reply(response, self.name, str(getattr(model, "system", "")))
 
     async def _model(self, name: str) -> Any:
         if name not in self._models:
@@ -253,22 +260,22 @@ def _growing(kind: str, part: Any, field: str) -> Piece | None:
     return TextPiece(text) if kind == "text" else ThinkingPiece(text) if kind == "thinking" else None
 
 
-def _reply(response: Any, provider: str, has_word: bool) -> Reply:
-    reason = response.finish_reason
+def _reply(response: Any, provider: str, system: str) -> Reply:
+    reason = str(response.finish_reason or "")
     details: dict[str, Any] = response.provider_details or {}
-    word = bool(details.get("finish_reason")) or reason == "content_filter"
+    word = str(details.get("finish_reason") or "")
     # The library takes a stream that simply ends for a reply that is over; without the provider's word it is cut off.
-    if response.state != "complete" or reason == "error" or (has_word and not word):
+    ended = word or reason == "content_filter" or system in _NO_REASON or (system in _NO_WORD and reason)
+    if response.state != "complete" or reason == "error" or not ended:
         raise ModelError("cut", f"the reply of {provider} ended before it was whole", "try again")
-    parts: list[Part] = []
-    for part in response.parts:
-        parts += _parts(part, provider, cut_off=reason == "length")
-    message = Message("assistant", tuple(parts))
-    stop = _STOPS.get(str(reason), "tools" if message.calls else "end")
-    return Reply(message, stop, _usage(response.usage), str(response.model_name or ""))
+    message = Message("assistant", tuple(made for part in response.parts for made in _parts(part, provider)))
+    stop = _STOPS.get(reason or ("stop" if system in _NO_REASON else ""), "other")
+    if stop == "end" and message.calls:
+        stop = "tools"
+    return Reply(message, stop, _usage(response.usage), str(response.model_name or ""), word or reason)
 
 
-def _parts(part: Any, provider: str, cut_off: bool) -> Iterator[Part]:
+def _parts(part: Any, provider: str) -> Iterator[Part]:
     """What Kitbag knows of; a provider's own searches and files are left out."""
     details = _details(part)
     match part.part_kind:
@@ -283,7 +290,7 @@ def _parts(part: Any, provider: str, cut_off: bool) -> Iterator[Part]:
             if details:
                 yield Thinking("", provider, _for(call_id, details))
             written = part.args if isinstance(part.args, str) else json.dumps(part.args or {})
-            yield tool_call(call_id, str(part.tool_name), written, cut_off)
+            yield tool_call(call_id, str(part.tool_name), written)
         case _:
             pass
 

@@ -71,6 +71,8 @@ class Step(NamedTuple):
     fault: Fault | None = None
     delay: float = 0.0
     """Seconds before the first piece."""
+    stop_reason: str = ""
+    """Sent as it is written, in place of the protocol's own word for `stop`; for words that no adapter knows."""
 
     def message(self, name: str = NAME) -> Message:
         parts: list[Part] = [Thinking(self.thinking, name, "scripted")] if self.thinking else []
@@ -80,6 +82,8 @@ class Step(NamedTuple):
 
     @property
     def ends_with(self) -> StopReason:
+        if self.stop_reason:
+            return "other"
         return self.stop or ("tools" if self.calls else "end")
 
 
@@ -169,7 +173,7 @@ def _steps(value: object, place: str) -> list[Step]:
     return [_step_of(item, f"{place}[{at}]") for at, item in enumerate(cast("list[object]", value))]
 
 
-_FIELDS = frozenset(("text", "thinking", "calls", "stop", "usage", "fault", "delay"))
+_FIELDS = frozenset(("text", "thinking", "calls", "stop", "usage", "fault", "delay", "stop_reason"))
 
 
 def _step_of(value: object, place: str) -> Step:
@@ -194,6 +198,7 @@ def _step_of(value: object, place: str) -> Step:
             usage=Usage(**fields["usage"]) if "usage" in fields else None,
             fault=Fault(**fault) if fault else None,
             delay=float(delay),
+            stop_reason=str(fields.get("stop_reason", "")),
         )
     except (TypeError, ValueError) as error:
         raise InvalidError(f"{place}: {error}", "correct the reply") from error
@@ -254,7 +259,7 @@ class Scripted:
             yield TextPiece(step.text[start : start + 40])
         for call_id, name, _ in step.calls:
             yield CallBegun(call_id, name)
-        yield Reply(step.message(), step.ends_with, step.usage or counted(request, step), "scripted")
+        yield Reply(step.message(), step.ends_with, step.usage or counted(request, step), NAME, step.stop_reason)
 
 
 def counted(request: Request, step: Step) -> Usage:

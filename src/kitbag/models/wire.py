@@ -249,16 +249,16 @@ def _place(endpoint: Endpoint) -> str:
         return "its address"
 
 
-def tool_call(call_id: str, name: str, text: str, cut_off: bool = False) -> ToolCall:
+def tool_call(call_id: str, name: str, text: str) -> ToolCall:
     """As strict as it can be: what is not exactly one JSON object never runs."""
     if not _NAME.fullmatch(name):
         # It is sent back with every later request, and a provider refuses what it would not have sent.
-        problem = f"{shortened(repr(name[:80]))} is no name of a tool"
+        problem = f"{shortened(repr(name[:80]))} is no name of a tool; call one that you have"
         return ToolCall(call_id, "invalid_tool_name", {}, problem, text[:2_000])
     arguments, problem = read_arguments(text)
-    if problem and cut_off:
-        problem = "the reply reached its output limit inside them"
-    return ToolCall(call_id, name, arguments, problem, text[:2_000] if problem else "")
+    if problem:
+        return ToolCall(call_id, name, {}, f"{problem}; call it again with correct arguments", text[:2_000])
+    return ToolCall(call_id, name, arguments)
 
 
 def read_arguments(text: str) -> tuple[dict[str, Any], str]:

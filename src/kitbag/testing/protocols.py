@@ -86,17 +86,21 @@ def document(protocol: Protocol, step: Step, usage: Usage, model: str) -> dict[s
         return {
             "id": _new_id("msg_"), "type": "message", "role": "assistant", "model": model,
             "content": [block for _, block in _blocks(step)],
-            "stop_reason": _STOPS["anthropic"][step.ends_with], "stop_sequence": None,
+            "stop_reason": _stop_reason("anthropic", step), "stop_sequence": None,
             "usage": _anthropic_usage(usage),
         }  # fmt: skip
     if protocol == "chat":
         message: dict[str, Any] = {"role": "assistant", "content": step.text or None}
         if step.calls:
             message["tool_calls"] = [_chat_call(at, call) for at, call in enumerate(step.calls)]
-        choice = {"index": 0, "message": message, "finish_reason": _STOPS["chat"][step.ends_with]}
+        choice = {"index": 0, "message": message, "finish_reason": _stop_reason("chat", step)}
         head = {"id": _new_id("chatcmpl-"), "object": "chat.completion", "created": 0, "model": model}
         return {**head, "choices": [choice], "usage": _chat_usage(usage)}
     return _response(step, usage, model, "completed", [item for _, item in _items(step)])
+
+
+def _stop_reason(protocol: Protocol, step: Step) -> str:
+    return step.stop_reason or _STOPS[protocol].get(step.ends_with, step.ends_with)
 
 
 def _pieces(text: str) -> Iterator[str]:
@@ -149,7 +153,7 @@ def _anthropic(step: Step, usage: Usage, model: str) -> Iterator[Event]:
             delta = {"type": "signature_delta", "signature": "signed"}
             yield "content_block_delta", {"type": "content_block_delta", "index": index, "delta": delta}
         yield "content_block_stop", {"type": "content_block_stop", "index": index}
-    delta = {"stop_reason": _STOPS["anthropic"][step.ends_with], "stop_sequence": None}
+    delta = {"stop_reason": _stop_reason("anthropic", step), "stop_sequence": None}
     yield "message_delta", {"type": "message_delta", "delta": delta, "usage": {"output_tokens": usage.output}}
     yield "message_stop", {"type": "message_stop"}
 
@@ -182,7 +186,7 @@ def _chat(step: Step, usage: Usage, model: str) -> Iterator[Event]:
         yield chunk({"tool_calls": [_chat_call(at, (call[0], call[1], ""))]})
         for piece in _pieces(call[2]):
             yield chunk({"tool_calls": [{"index": at, "function": {"arguments": piece}}]})
-    yield chunk({}, _STOPS["chat"][step.ends_with])
+    yield chunk({}, _stop_reason("chat", step))
     yield "", {**head, "choices": [], "usage": _chat_usage(usage)}
     yield "", "[DONE]"
 
@@ -206,8 +210,8 @@ def _items(step: Step) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _response(step: Step, usage: Usage, model: str, status: str, output: list[dict[str, Any]]) -> dict[str, Any]:
-    reasons = {"length": "max_output_tokens", "refusal": "content_filter"}
-    reason = reasons.get(step.ends_with) if status != "in_progress" else None
+    reasons = {"length": "max_output_tokens", "refusal": "content_filter", "other": "other"}
+    reason = step.stop_reason or reasons.get(step.ends_with) if status != "in_progress" else None
     return {
         "id": _new_id("resp_"), "object": "response", "created_at": 0, "model": model, "output": output,
         "status": "incomplete" if reason else status, "incomplete_details": {"reason": reason} if reason else None,
