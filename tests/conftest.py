@@ -16,11 +16,11 @@ import pytest
 
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places
+from waiting import TEST_TIMEOUT
 
 if TYPE_CHECKING:
     from tasks.workshop import Nursery, Workshop
 
-TEST_TIMEOUT = 60
 
 # Time is not what property tests are about; in CI the same examples are tried each time.
 hypothesis.settings.register_profile("kitbag", deadline=None, derandomize=os.environ.get("CI") == "true")

@@ -28,9 +28,8 @@ from kitbag.runtime.options import Options
 from kitbag.runtime.worker_process import at_work
 from kitbag.testing import Script, Scripted, Seen, Step
 from kitbag.tools.base import PersonAsker
+from waiting import TEST_TIMEOUT
 
-HANG = 60.0
-"""Seconds after which something is taken to hang."""
 SECRET = "CANARY_SECRET_7f3a"
 AN_AGENT = "## Your Task"
 """Stands in the prompt of an agent that another one started."""
@@ -129,7 +128,7 @@ class Victim:
     ) -> None:
         options = Options(directory=str(self.root), **more)
         self.events = []
-        async with asyncio.timeout(HANG):
+        async with asyncio.timeout(TEST_TIMEOUT):
             async with Agent(options=options, provider=self.model, approver=approver, person=person) as agent:
                 self.agent = agent
                 async with agent.run(request) as run:
@@ -267,7 +266,7 @@ def processes_with(mark: str) -> list[str]:
 
 
 def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + HANG
+    deadline = time.monotonic() + TEST_TIMEOUT
     while not condition():
         assert time.monotonic() < deadline, "it never came true"
         time.sleep(0.005)

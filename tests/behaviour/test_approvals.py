@@ -12,12 +12,13 @@ import pytest
 
 import needs
 from behaviour.acting import permissions
-from conftest import TEST_TIMEOUT, World
+from conftest import World
 from kitbag.permissions.approval_queue import ApprovalQueue, QueueApprover
 from kitbag.permissions.approvals import Answer, Approvals, Permit, Question, Refusal, RefusedError
 from kitbag.permissions.question_view import shown
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
+from waiting import TEST_TIMEOUT
 
 
 class Terminal:

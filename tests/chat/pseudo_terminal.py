@@ -18,7 +18,8 @@ from typing import Self
 
 import pyte
 
-HANG = 30.0
+from waiting import TEST_TIMEOUT
+
 ENTER = "\r"
 ESCAPE = "\x1b"
 CTRL_C = "\x03"
@@ -108,7 +109,7 @@ class PseudoTerminal:
         gone = ["".join(row[at].data for at in range(self.screen.columns)).rstrip() for row in self.screen.history.top]
         return "\n".join([*gone, *(line.rstrip() for line in self.screen.display)])
 
-    def until(self, condition: Callable[[], object], seconds: float = HANG) -> None:
+    def until(self, condition: Callable[[], object], seconds: float = TEST_TIMEOUT) -> None:
         deadline = time.monotonic() + seconds
         while not condition():
             ended = self.process.poll()
@@ -117,7 +118,7 @@ class PseudoTerminal:
             if ended is not None and not condition():
                 raise AssertionError(f"it ended with {ended}; the screen:\n{self.all()}")
 
-    def until_seen(self, *texts: str, seconds: float = HANG) -> None:
+    def until_seen(self, *texts: str, seconds: float = TEST_TIMEOUT) -> None:
         """All of them, anywhere on the screen or above it."""
         self.until(lambda: all(text.rstrip() in seen for seen in [self.all()] for text in texts), seconds)
 
@@ -142,7 +143,7 @@ class PseudoTerminal:
             self._take_in(0.02)
 
     def until_ended(self) -> int:
-        deadline = time.monotonic() + HANG
+        deadline = time.monotonic() + TEST_TIMEOUT
         while self.process.poll() is None:
             assert time.monotonic() < deadline, _NO_ANSWER + self.all()
             self._take_in(0.02)

@@ -19,8 +19,8 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 
 from kitbag.chat.face import Deed
 from kitbag.chat.terminal.terminal import Terminal
+from waiting import TEST_TIMEOUT
 
-HANG = 20.0
 ENTER, ESCAPE, UP, DOWN = "\r", "\x1b", "\x1b[A", "\x1b[B"
 
 
@@ -107,7 +107,7 @@ class Seen:
 
     async def until(self, condition: Callable[[], object]) -> None:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + HANG
+        deadline = loop.time() + TEST_TIMEOUT
         while not condition():
             assert loop.time() < deadline, f"it never came true; the screen:\n{self.all()}"
             await asyncio.sleep(0.01)

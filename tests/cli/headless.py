@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from conftest import TEST_TIMEOUT, World
+from conftest import World
 from kitbag.testing import ModelServer, Rule, Script, Step
+from waiting import TEST_TIMEOUT
 
-HANG = 30.0
 PROTOCOLS = {
     "anthropic": ("anthropic/claude-sonnet-4-5", {}),
     "chat": ("openai/gpt-5", {}),
@@ -58,7 +58,7 @@ def start(world: World, *arguments: str, **more: Any) -> "subprocess.Popen[str]"
 
 
 def until(condition: Callable[[], object], process: "subprocess.Popen[str] | None" = None) -> None:
-    deadline = time.monotonic() + HANG
+    deadline = time.monotonic() + TEST_TIMEOUT
     while not condition():
         assert process is None or process.poll() is None, f"it ended: {process.communicate()}"
         assert time.monotonic() < deadline, "it never came true"

@@ -15,7 +15,8 @@ from collections.abc import Callable
 
 import pytest
 
-from conftest import TEST_TIMEOUT, World
+from conftest import World
+from waiting import TEST_TIMEOUT
 
 LISTINGS = [
     ("skills", "list"),

@@ -11,10 +11,11 @@ import time
 from collections.abc import Callable
 
 from chat.driving import Driven
-from chat.pseudo_terminal import CTRL_C, CTRL_D, HANG
+from chat.pseudo_terminal import CTRL_C, CTRL_D
 from cli.headless import point, script
 from conftest import World
 from kitbag.testing import ModelServer
+from waiting import TEST_TIMEOUT
 
 HANGS = """
 import asyncio, time
@@ -71,7 +72,7 @@ def test_sigterm_ends_it_also_where_nobody_reads_what_it_writes(world: World) ->
             driven.say("tell me")
             until(_is_stuck(driven._master))
             driven.process.send_signal(signal.SIGTERM)
-            assert driven.process.wait(HANG) == 143
+            assert driven.process.wait(TEST_TIMEOUT) == 143
             assert driven.settings_are_as_before()
 
 
@@ -92,7 +93,7 @@ def test_sigterm_ends_it_also_at_a_pipe_that_nobody_reads(world: World) -> None:
             process.stdin.flush()
             until(_is_stuck(process.stdout.fileno()))
             process.send_signal(signal.SIGTERM)
-            assert process.wait(HANG) == 143
+            assert process.wait(TEST_TIMEOUT) == 143
 
 
 def _is_stuck(descriptor: int) -> Callable[[], bool]:
@@ -108,7 +109,7 @@ def _is_stuck(descriptor: int) -> Callable[[], bool]:
 
 
 def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + HANG
+    deadline = time.monotonic() + TEST_TIMEOUT
     while not condition():
         assert time.monotonic() < deadline, "it never came true"
         time.sleep(0.02)

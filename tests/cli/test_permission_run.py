@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 import needs
-from conftest import TEST_TIMEOUT, World
+from conftest import World
+from waiting import TEST_TIMEOUT
 
 
 @pytest.fixture

@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
-from conftest import TEST_TIMEOUT, World
+from conftest import World
 from kitbag.cli.terminal_dialog import _wrapped
+from waiting import TEST_TIMEOUT
 
 PROGRAM = """
 import asyncio, json, os, sys

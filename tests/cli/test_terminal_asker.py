@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from cli.test_terminal_approver import Terminal
-from conftest import TEST_TIMEOUT, World
+from conftest import World
 from kitbag.cli.headless import Wanted, _people
 from kitbag.runtime.options import Options
+from waiting import TEST_TIMEOUT
 
 PROGRAM = """
 import asyncio, json, sys

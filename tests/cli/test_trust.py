@@ -11,7 +11,8 @@ import time
 
 import pytest
 
-from conftest import TEST_TIMEOUT, World
+from conftest import World
+from waiting import TEST_TIMEOUT
 
 
 def bring(world: World) -> None:

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 import pytest
 
 from agent.changing import Shop, until_killed
-from conftest import TEST_TIMEOUT, World
+from conftest import World
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import Wish
+from waiting import TEST_TIMEOUT
 
 
 @pytest.fixture

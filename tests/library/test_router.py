@@ -10,9 +10,10 @@ import weakref
 
 import pytest
 
-from conftest import TEST_TIMEOUT, World
+from conftest import World
 from kitbag.library.router import search, words_of
 from library.routing_set import REQUESTS, SKILLS
+from waiting import TEST_TIMEOUT
 
 
 def found(world: World, query: str, **options: str) -> list[str]:

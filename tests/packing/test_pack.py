@@ -12,11 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conftest import TEST_TIMEOUT, World
+from conftest import World
 from kitbag.packing.fit import Budgets, OverBudgetError
 from kitbag.packing.pack import Packer, PackOptions, pack
 from kitbag.packing.references import RefusedError
 from kitbag.packing.tasks_in import load_task, parse_task
+from waiting import TEST_TIMEOUT
 
 GOLDEN = Path(__file__).parent / "golden"
 

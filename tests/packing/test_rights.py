@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from conftest import TEST_TIMEOUT, World
+from conftest import World
 from kitbag.library.scopes import Scope
 from kitbag.packing.reference_policy import Decision, RefusedError, Source, UntrustedError
 from kitbag.packing.references import resolve
@@ -21,6 +21,7 @@ from kitbag.permissions.rule_files import Given
 from kitbag.permissions.sandbox import protection
 from kitbag.permissions.trust import trust_workspace, workspace_trust
 from kitbag.settings import load_settings
+from waiting import TEST_TIMEOUT
 
 SKILL = ".kitbag/skills/x/SKILL.md"
 YES = ("--allow-commands",)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from conftest import TEST_TIMEOUT
 from kitbag.errors import AmbiguousError, InvalidError, NotFoundError
 from kitbag.permissions.approval_queue import ApprovalQueue, QueueApprover
 from kitbag.permissions.approvals import Answer, Approvals, Permit, Question, Refusal, canonical, digest_of
@@ -20,6 +19,7 @@ from kitbag.permissions.model import Judgement, Part, Protection, Workspace
 from kitbag.permissions.rules import Rules
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
+from waiting import TEST_TIMEOUT
 
 CANARY = "CANARY_SECRET_4f7a9c"
 

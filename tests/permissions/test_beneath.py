@@ -23,8 +23,7 @@ from kitbag.permissions.beneath import (
 )
 from kitbag.permissions.model import Workspace
 from kitbag.permissions.paths import examine
-
-HANG = 30
+from waiting import TEST_TIMEOUT
 
 
 class Place:
@@ -114,7 +113,7 @@ def test_readers_see_the_old_or_the_new_content_and_nothing_between(place: Place
     for at in range(200):
         place.write("f", two if at % 2 else one)
     done.set()
-    watcher.join(HANG)
+    watcher.join(TEST_TIMEOUT)
     assert seen <= {one, two}
 
 
@@ -298,7 +297,7 @@ def quickly(action: Callable[[], object]) -> None:
     """With a guard against hanging, in which nothing is measured closely."""
     start = time.monotonic()
     action()
-    assert time.monotonic() - start < HANG
+    assert time.monotonic() - start < TEST_TIMEOUT
 
 
 @pytest.mark.parametrize("kind", ["pipe", "socket", "folder", "device-link", "device"])

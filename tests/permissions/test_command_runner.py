@@ -7,11 +7,10 @@ from pathlib import Path
 
 from kitbag.permissions.command_runner import Command, run_command
 from permissions.confined import processes_with
+from waiting import TEST_TIMEOUT
 
-HANG = 30
 
-
-def command(text: str, folder: Path, seconds: float = HANG) -> Command:
+def command(text: str, folder: Path, seconds: float = TEST_TIMEOUT) -> Command:
     return Command(text, str(folder), {"PATH": os.environ["PATH"]}, seconds, 1000)
 
 
@@ -74,5 +73,5 @@ def test_what_takes_too_long_is_stopped_with_its_children(tmp_path: Path) -> Non
     start = time.monotonic()
     ran = run_command(command(f"setsid sleep {long} & trap '' TERM; sleep {long}", tmp_path, 0.3))
     assert ran.stopped == "time"
-    assert time.monotonic() - start < HANG
+    assert time.monotonic() - start < TEST_TIMEOUT
     assert processes_with(long) == []

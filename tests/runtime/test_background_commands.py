@@ -32,9 +32,9 @@ from kitbag.tasks.signals import Signals
 from kitbag.testing import Rule, Script, Scripted, Step
 from kitbag.tools.delegation import Report
 from tasks.workshop import Nursery, Workshop, opened
+from waiting import TEST_TIMEOUT
 
 T = TypeVar("T")
-HANG = 30.0
 TOOLS = ("Bash", "TaskOutput", "TaskStop", "Task")
 STUBBORN = (
     "trap '' TERM HUP; (trap '' TERM HUP; sleep 300) & setsid sh -c 'trap \"\" TERM; sleep 300' &"
@@ -79,7 +79,7 @@ def begun(
 def within(workshop: Workshop, work: Callable[[Delegated, Agent], Awaitable[T]], **options: Any) -> T:
     async def run() -> T:
         given = Options(**{"directory": str(workshop.world.workspace), "only_tools": TOOLS, **options})
-        async with asyncio.timeout(HANG), Agent(options=given, provider=Scripted(Script([]))) as agent:
+        async with asyncio.timeout(TEST_TIMEOUT), Agent(options=given, provider=Scripted(Script([]))) as agent:
             return await work(Delegated(agent.inherited, agent.session.id), agent)
 
     return asyncio.run(run())
@@ -125,7 +125,7 @@ def talk(workshop: Workshop, *steps: Any, approver: Any = None, **options: Any) 
         model = Scripted(Script([Rule([*steps, Step(text="Done.")])]))
         given = Options(**{"directory": str(workshop.world.workspace), "only_tools": TOOLS, **options})
         async with (
-            asyncio.timeout(HANG),
+            asyncio.timeout(TEST_TIMEOUT),
             Agent(options=given, provider=model, approver=approver) as agent,
             agent.run("Do it.") as asked,
         ):
@@ -256,7 +256,8 @@ def test_what_a_person_agreed_to_is_not_asked_again_as_long_as_it_is_the_same(wo
     person = Says()
     said = talk(workshop, bash("python3 -c 'print(6 * 7)'"), approver=person, only_tools=())
     assert "in the background" in said
-    assert ended(workshop, task_of(workshop)).text == "42\n"
+    found = ended(workshop, task_of(workshop))
+    assert (found.error, found.status, found.text) == ("", "completed", "42\n")
     assert len(person.asked) == 1
 
 
@@ -501,7 +502,7 @@ def test_where_no_worker_can_be_started_it_runs_in_this_process(
         where = agent.context.directory
         judged = agent.permissions.decide("Bash", {"command": "echo here"}, where)
         started = await delegated.start_command("echo here", "", where, 0.0, judged)
-        return await delegated.report(started.id, HANG)
+        return await delegated.report(started.id, TEST_TIMEOUT)
 
     found = within(workshop, start)
     assert (found.status, found.text) == ("completed", "here\n")

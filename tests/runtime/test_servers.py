@@ -14,10 +14,11 @@ from kitbag.permissions.trust import trust_workspace, workspace_trust
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.options import Options
 from kitbag.testing import Rule, Script, Scripted, Step
-from runtime.test_agent import HANG, House
+from runtime.test_agent import House
 from runtime.test_delegation import at_home, results, script, task
 from runtime.test_worktree import repository
 from tools.mcp_client.running import described, is_alive, started, until
+from waiting import TEST_TIMEOUT
 
 __all__ = ["at_home", "repository"]
 
@@ -120,7 +121,7 @@ def test_D05_one_that_the_agent_changes_during_the_run_is_not_started(world: Wor
 
     async def go() -> None:
         model = Scripted(Script([Rule([use("echo"), Step(text="Done.")])]))
-        async with asyncio.timeout(HANG), Agent(provider=model, directory=str(world.workspace)) as agent:
+        async with asyncio.timeout(TEST_TIMEOUT), Agent(provider=model, directory=str(world.workspace)) as agent:
             bring(world, plain=server)
             async with agent.run("Use it.") as run:
                 await run.wait()
@@ -160,7 +161,7 @@ def test_one_that_is_slow_is_a_notice_and_there_for_the_next_request(world: Worl
 
     async def go() -> None:
         model = Scripted(Script([Rule([Step(text="Fine.")] * 2)]))
-        async with asyncio.timeout(HANG), Agent(provider=model, directory=str(world.workspace)) as agent:
+        async with asyncio.timeout(TEST_TIMEOUT), Agent(provider=model, directory=str(world.workspace)) as agent:
             async with agent.run("Hi") as run:
                 notices = [str(event) async for event in run]
             assert "has not answered in 0 s" in str(notices)
@@ -189,7 +190,7 @@ def test_tools_that_change_are_offered_with_the_next_request(world: World) -> No
 
     async def go() -> None:
         model = Scripted(Script([Rule([use("changes"), Step(text="Fine."), Step(text="Good.")])]))
-        async with asyncio.timeout(HANG), Agent(provider=model, directory=str(world.workspace)) as agent:
+        async with asyncio.timeout(TEST_TIMEOUT), Agent(provider=model, directory=str(world.workspace)) as agent:
             async with agent.run("Hi") as run:
                 await run.wait()
             assert agent.servers is not None
@@ -275,7 +276,7 @@ def test_a_run_that_is_cancelled_in_a_call_says_so_to_the_server_and_ends_it(wor
 
     async def go() -> None:
         model = Scripted(Script([Rule([use("hang"), Step(text="Never.")])]))
-        async with asyncio.timeout(HANG), Agent(provider=model, directory=str(world.workspace)) as agent:
+        async with asyncio.timeout(TEST_TIMEOUT), Agent(provider=model, directory=str(world.workspace)) as agent:
             async with agent.run("Hang.") as run:
                 await until(lambda: notes.exists() and "call hang" in notes.read_text())
                 run.cancel()
@@ -294,7 +295,7 @@ def test_leaving_before_the_run_has_begun_leaves_nothing(world: World, notes: Pa
             raise AssertionError("it can't have begun")
 
     async def go() -> None:
-        async with asyncio.timeout(HANG):
+        async with asyncio.timeout(TEST_TIMEOUT):
             beginning = asyncio.create_task(begin())
             await until(lambda: started(notes))
             beginning.cancel()
@@ -422,7 +423,7 @@ class TestOfAnAgent:
             asked = Step(calls=(task(subagent_type="helper"),))
             model = Scripted(script([asked, "Done."], [use("echo"), "Helped."]))
             options = Options(directory=str(world.workspace), mode="autonomous")
-            async with asyncio.timeout(HANG), Agent(provider=model, options=options) as agent:
+            async with asyncio.timeout(TEST_TIMEOUT), Agent(provider=model, options=options) as agent:
                 assert agent.ground.library.find_agent("helper").own_servers
                 self.write(world, server, place=".claude/agents")
                 async with agent.run("Use it.") as run:

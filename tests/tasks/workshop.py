@@ -18,8 +18,8 @@ from kitbag.store.journal import Journal, Record, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import Task, Wish
+from waiting import TEST_TIMEOUT
 
-HANG = 30.0
 AN_AGENT = "## Your Task"
 TOOLS = ("Bash", "Read", "Write", "Task", "TaskOutput", "TaskStop")
 
@@ -62,7 +62,7 @@ class Nursery:
     def close(self) -> None:
         for pid in list(self._alive):
             self.kill(pid)
-        self._process.communicate(timeout=HANG)
+        self._process.communicate(timeout=TEST_TIMEOUT)
 
 
 class Workshop:
@@ -120,7 +120,7 @@ class Workshop:
         return self.board.find(task_id)
 
     def until(self, is_so: Callable[[], Any], what: str = "") -> Any:
-        deadline = time.monotonic() + HANG
+        deadline = time.monotonic() + TEST_TIMEOUT
         while True:
             seen = self.journal.last_seq()
             found = is_so()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kitbag.tools.diffs import MOST_CHARACTERS, MOST_ROWS, Diff, diff
-from tools.using import HANG
+from waiting import TEST_TIMEOUT
 
 texts = st.text(st.sampled_from("abc\n"), max_size=60)
 
@@ -104,4 +104,4 @@ def test_texts_with_little_in_common_take_little_time() -> None:
     for before, after in pairs:
         started = time.monotonic()
         assert diff(before, after, "a").text
-        assert time.monotonic() - started < HANG / 5
+        assert time.monotonic() - started < TEST_TIMEOUT / 5

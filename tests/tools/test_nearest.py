@@ -5,7 +5,7 @@ import time
 import pytest
 
 from kitbag.tools.nearest import LONGEST_ROW, MOST_ROWS, nearest
-from tools.using import HANG
+from waiting import TEST_TIMEOUT
 
 LINES = [f"line {number} with some words {number * 7_919 % 100_003}\n" for number in range(100_000)]
 TEXT = "".join(LINES)
@@ -69,4 +69,4 @@ def test_rows_are_few_and_short() -> None:
 def test_whatever_the_texts_are_it_takes_little_time(text: str, wanted: str) -> None:
     started = time.monotonic()
     nearest(text, wanted)
-    assert time.monotonic() - started < HANG / 3
+    assert time.monotonic() - started < TEST_TIMEOUT / 3

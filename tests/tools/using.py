@@ -20,10 +20,9 @@ from kitbag.permissions.decide import Permissions
 from kitbag.permissions.model import Effect, Protection, Workspace
 from kitbag.permissions.rules import Rules, parse_rules
 from kitbag.tools.base import Context, Outcome, Tool
+from waiting import TEST_TIMEOUT
 
 T = TypeVar("T")
-HANG = 30.0
-"""Seconds after which something is taken to hang."""
 
 
 class Bench:
@@ -70,7 +69,7 @@ class Bench:
         return asyncio.run(self.using(tool, given, context))
 
     async def using(self, tool: Tool[Any], arguments: dict[str, Any], context: Context | None = None) -> Outcome:
-        return await asyncio.wait_for(tool.work(tool.read(arguments), context or self.context), HANG)
+        return await asyncio.wait_for(tool.work(tool.read(arguments), context or self.context), TEST_TIMEOUT)
 
 
 def text_of(outcome: Outcome) -> str:
@@ -84,7 +83,7 @@ def listed(outcome: Outcome) -> list[str]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + HANG
+    deadline = time.monotonic() + TEST_TIMEOUT
     while not condition():
         assert time.monotonic() < deadline, "it never came true"
         time.sleep(0.005)

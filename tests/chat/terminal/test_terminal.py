@@ -12,11 +12,12 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import InMemoryHistory
 
-from chat.seen_terminal import DOWN, ENTER, ESCAPE, HANG, UP, Seen, seen, started
+from chat.seen_terminal import DOWN, ENTER, ESCAPE, UP, Seen, seen, started
 from kitbag.chat.blocks import Diff, Remark, Reply, Said, ToolDone, Verbatim, words
 from kitbag.chat.face import Key, Left, Live, Running, Status, Submitted
 from kitbag.errors import InvalidError
 from kitbag.messages import Image
+from waiting import TEST_TIMEOUT
 
 
 class Commands(Completer):
@@ -31,7 +32,7 @@ def at_terminal(scene: Callable[[Seen], Awaitable[None]], columns: int = 80, row
     async def play() -> None:
         async with seen(columns, rows, **given) as shown:
             await started(shown)
-            await asyncio.wait_for(scene(shown), HANG)
+            await asyncio.wait_for(scene(shown), TEST_TIMEOUT)
 
     asyncio.run(play())
 
