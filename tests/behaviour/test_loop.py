@@ -16,6 +16,7 @@ import pytest
 from cli.headless import PROTOCOLS, answer, ask, interrupted, point, reads, script, start, until
 from conftest import World
 from kitbag.testing import Fault, ModelServer, Rule, Script, Seen, Step
+from waiting import TEST_TIMEOUT
 
 
 class Evil:
@@ -268,7 +269,7 @@ def test_D59_runs_beside_each_other_keep_apart_and_lose_nothing(world: World) ->
     with ModelServer(script(reads(), "Done.")) as server:
         point(world, server)
         processes = [start(world, f"number {n}", "--output-format", "json") for n in range(4)]
-        answers = [json.loads(process.communicate(timeout=60)[0]) for process in processes]
+        answers = [json.loads(process.communicate(timeout=TEST_TIMEOUT)[0]) for process in processes]
     assert [found["status"] for found in answers] == ["completed"] * 4
     rows = {row["id"]: row for row in world.json("sessions", "list")}
     assert {found["session_id"] for found in answers} == set(rows)

@@ -25,6 +25,7 @@ from cli.headless import (
 from conftest import World
 from kitbag.messages import Usage
 from kitbag.testing import Fault, ModelServer, Step
+from waiting import TEST_TIMEOUT
 
 IDLE = Step(text="Hello, you over there. How are you?", fault=Fault(times=99, kind="idle", seconds=3_600))
 
@@ -121,7 +122,7 @@ class TestFormats:
                 except OSError:
                     pass
                 os.close(ours)
-                assert process.wait(30) == 0
+                assert process.wait(TEST_TIMEOUT) == 0
         assert b"\x1b" not in shown
         assert b"\\x1b[31mred" in shown
 
@@ -199,7 +200,7 @@ class TestStandardInput:
         with ModelServer(script(*["Fine."] * 9)) as server:
             point(world, server)
             with start(world, *arguments, **more) as process:
-                _, problem = process.communicate(timeout=30)
+                _, problem = process.communicate(timeout=TEST_TIMEOUT)
             texts = [request.body["messages"][-1]["content"][-1]["text"] for request in server.requests]
         return process.returncode, texts, problem
 
@@ -242,7 +243,7 @@ class TestStandardInput:
                 env=world.env,
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=TEST_TIMEOUT,
             )
         assert (done.returncode, done.stdout) == (0, "Fine.\n")
 
@@ -479,7 +480,7 @@ class TestOutputThatGoesNowhere:
             os.close(ours)
             with start(world, "Hi", "--output-format", form, stdout=theirs) as process:
                 os.close(theirs)
-                _, problem = process.communicate(timeout=60)
+                _, problem = process.communicate(timeout=TEST_TIMEOUT)
         assert process.returncode == 141
         assert "Traceback" not in problem
 
@@ -487,7 +488,7 @@ class TestOutputThatGoesNowhere:
         with ModelServer(script("Fine.")) as server, open("/dev/full", "w") as full:
             point(world, server)
             with start(world, "Hi", stdout=full) as process:
-                _, problem = process.communicate(timeout=60)
+                _, problem = process.communicate(timeout=TEST_TIMEOUT)
         assert process.returncode == 1
         assert "No space left" in problem
         assert "Traceback" not in problem
@@ -509,7 +510,7 @@ class TestWhatCanNotBeKept:
             command = f"ulimit -f 600; exec {sys.executable} -m kitbag -p Hi --output-format json"
             done = subprocess.run(
                 ["/bin/bash", "-c", f"trap '' XFSZ; {command}"],
-                cwd=world.workspace, env=world.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+                cwd=world.workspace, env=world.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TEST_TIMEOUT,
             )  # fmt: skip
         found = json.loads(done.stdout)
         assert found["status"] == "failed"

@@ -22,6 +22,7 @@ import pytest
 
 from kitbag.errors import InvalidError, KitbagError, NotFoundError
 from kitbag.library.archives import is_archive, unpack
+from waiting import TEST_TIMEOUT
 
 TAR_WRITERS = {
     "tar": lambda data: data,
@@ -538,6 +539,6 @@ def test_a_hostile_archive_costs_little_memory(place: Place) -> None:
         "print(re.search('VmHWM:\\\\s+([0-9]+)', open('/proc/self/status').read())[1])\n"
     )
     arguments = [sys.executable, "-c", code, str(place.archive), str(place.destination)]
-    answer = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=True).stdout.split()
+    answer = subprocess.run(arguments, capture_output=True, text=True, timeout=TEST_TIMEOUT, check=True).stdout.split()
     assert answer[0] == "InvalidError"
     assert int(answer[1]) < 100_000

@@ -13,6 +13,7 @@ from conftest import World
 from kitbag.mcp_server.stdio import LONGEST_LINE
 from mcp_server.connected import at_home, over_stdio, run, text
 from mcp_server.test_agent_calls import board, scripted, until
+from waiting import TEST_TIMEOUT
 
 INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 
@@ -59,7 +60,7 @@ class Process:
         return answer["result"]
 
     def end(self) -> tuple[bytes, bytes, int]:
-        out, err = self.process.communicate(timeout=20)
+        out, err = self.process.communicate(timeout=TEST_TIMEOUT)
         return out, err, self.process.returncode
 
 

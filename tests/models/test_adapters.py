@@ -21,6 +21,7 @@ from kitbag.models.provider import (
     ToolSpec,
 )
 from kitbag.testing import Fault, ModelServer, Rule, Script, Step
+from waiting import TEST_TIMEOUT
 
 Connect = Callable[..., Provider]
 READ = ToolSpec("Read", "Reads a file.", {"type": "object", "properties": {"file_path": {"type": "string"}}})
@@ -249,7 +250,7 @@ def test_leaving_early_closes_the_connection(connect: Connect) -> None:
                     break
             await provider.close()
 
-        asyncio.run(asyncio.wait_for(go(), 10))
+        asyncio.run(asyncio.wait_for(go(), TEST_TIMEOUT))
 
 
 def test_a_long_conversation_is_encoded_once(connect: Connect) -> None:

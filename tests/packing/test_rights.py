@@ -308,7 +308,12 @@ def test_packing_plain_text_loads_no_parser_tries_no_sandbox_and_looks_at_no_wor
         "sys.stderr.write('LOADED ' + repr([name for name in heavy if name in sys.modules]))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=world.workspace, env=world.env, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code],
+        cwd=world.workspace,
+        env=world.env,
+        capture_output=True,
+        text=True,
+        timeout=TEST_TIMEOUT,
     )
     assert done.stderr.endswith("LOADED []"), done.stderr
     assert "the spec" in done.stdout

@@ -12,6 +12,7 @@ from kitbag.packing.session_skills import Loaded, SessionSkills
 from kitbag.packing.substitutions import Given
 from kitbag.text.tokens import estimate_tokens
 from kitbag.text.truncate import MARKER
+from waiting import TEST_TIMEOUT
 
 
 def session(world: World, **options: str) -> SessionSkills:
@@ -117,7 +118,7 @@ def test_a_skill_that_two_threads_ask_for_is_delivered_to_one(world: World) -> N
     both = threading.Barrier(2)
 
     def together(skill: Skill, body: str, first_line: int, given: Given) -> tuple[str, tuple[Diagnostic, ...]]:
-        both.wait(timeout=30)
+        both.wait(timeout=TEST_TIMEOUT)
         return body, ()
 
     skills = SessionSkills(world.registry(), together)
@@ -126,7 +127,7 @@ def test_a_skill_that_two_threads_ask_for_is_delivered_to_one(world: World) -> N
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(TEST_TIMEOUT)
     assert sorted(text.startswith("<skill-invocation") for text in texts) == [False, True]
 
 

@@ -447,7 +447,9 @@ def test_a_read_only_file_stays_as_it_is_for_one_who_may_not_write_it(place: Pla
             parent.chmod(parent.stat().st_mode | 0o011)
         if str(parent) == "/tmp":
             break
-    done = subprocess.run([sys.executable, "-c", program, str(place.root)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(place.root)], capture_output=True, text=True, timeout=TEST_TIMEOUT
+    )
     assert "read-only" in done.stdout, done.stderr
     assert (place.root / "f").read_text() == "old"
 
@@ -483,7 +485,9 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(place: Place) -> No
         "except BeneathError as error:\n"
         "    print(error.problem)\n"
     )
-    done = subprocess.run([sys.executable, "-c", program, str(place.root)], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(place.root)], capture_output=True, text=True, timeout=TEST_TIMEOUT
+    )
     assert "too large" in done.stdout, done.stderr
     assert place.everything(place.root) == ["d", "f"]
     assert place.read("f") == b"old"

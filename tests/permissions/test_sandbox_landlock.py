@@ -15,6 +15,7 @@ from kitbag.permissions.model import Profile
 from kitbag.permissions.sandbox import SandboxError
 from kitbag.permissions.sandbox_landlock import run
 from permissions.confined import Box, processes_with
+from waiting import TEST_TIMEOUT
 
 
 class Landlocked(Box):
@@ -128,7 +129,7 @@ def test_where_bubblewrap_is_missing_sandlock_holds_what_only_reads(box: Landloc
 
     def kitbag(*words: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            [*program, *words], cwd=box.root, env=box.world.env, capture_output=True, text=True, timeout=60
+            [*program, *words], cwd=box.root, env=box.world.env, capture_output=True, text=True, timeout=TEST_TIMEOUT
         )
 
     done = kitbag("permissions", "run", "cat src/a.py")

@@ -17,6 +17,7 @@ import pytest
 
 from kitbag.errors import InvalidError
 from kitbag.testing import Fault, ModelServer, Rule, Script, Step
+from waiting import TEST_TIMEOUT
 
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/messages": {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]},
@@ -124,13 +125,13 @@ class TestCommand:
             url = said["ANTHROPIC_BASE_URL"]
             assert b"Hello." in post(f"{url}/v1/messages", BODIES["/v1/messages"])
             process.send_signal(signal.SIGINT)
-            assert process.wait(20) == 0
+            assert process.wait(TEST_TIMEOUT) == 0
 
     def test_a_script_that_is_wrong_ends_it(self, tmp_path: Path) -> None:
         script = tmp_path / "script.json"
         script.write_text("[3]")
         with self.start(str(script)) as process:
-            _, problem = process.communicate(timeout=20)
+            _, problem = process.communicate(timeout=TEST_TIMEOUT)
         assert process.returncode == 6
         assert "replies[0]" in problem
 
@@ -141,6 +142,6 @@ class TestCommand:
             ModelServer(Script([])) as server,
             self.start(str(script), "--port", server.url.rpartition(":")[2]) as busy,
         ):
-            _, problem = busy.communicate(timeout=20)
+            _, problem = busy.communicate(timeout=TEST_TIMEOUT)
         assert busy.returncode == 1
         assert "can't be used" in problem

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from kitbag.text.guarded_yaml import MAX_DEPTH, MAX_NODES, MAX_PROBLEMS, YamlError, YamlProblem, read_yaml
+from waiting import TEST_TIMEOUT
 
 ALIAS_BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{now}: &{now} [{', '.join([f'*{before}'] * 9)}]\n" for before, now in zip("abcdefgh", "bcdefghi", strict=True)
@@ -174,7 +175,7 @@ print(json.dumps(report))
 
 def test_no_hostile_head_costs_a_second_or_100_megabytes() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", HOSTILE, ALIAS_BOMB], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", HOSTILE, ALIAS_BOMB], capture_output=True, text=True, check=True, timeout=TEST_TIMEOUT
     )
     for label, (name, seconds, kilobytes) in json.loads(done.stdout).items():
         assert name == "x", label

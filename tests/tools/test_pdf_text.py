@@ -16,6 +16,7 @@ from kitbag.tools.pdf_text import MOST_CHARACTERS, PagesError, page_ranges, show
 from kitbag.tools.read import READ
 from tools.pdfs import ENCRYPTED, document, shown, stream, whole
 from tools.using import Bench, children, memory_growth, text_of, until
+from waiting import TEST_TIMEOUT
 
 HELLO = shown("Hello there")
 
@@ -273,7 +274,7 @@ for name, act in tried.items():
         os.write(1, f"{name} refused\\n".encode())
 os._exit(0)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=TEST_TIMEOUT)
     assert done.stdout.split("\n")[:-1] == [
         f"{name} refused" for name in ("open", "write", "fork", "exec", "socket", "kill", "remove")
     ], done.stderr
