@@ -37,13 +37,15 @@ async def until_true(condition: Callable[[], T], problem: Problem = _NEVER) -> T
     return found
 
 
-def read_some(descriptor: int) -> bytes:
-    """What comes next from a pipe or a terminal; empty at its end."""
+def read_some(descriptor: int, *, or_end: bool = False) -> bytes:
+    """What comes next from a pipe or a terminal. At its end: empty where that is awaited, else it fails."""
     assert select.select([descriptor], [], [], TEST_TIMEOUT)[0], "nothing came"
     try:
-        return os.read(descriptor, 65_536)
+        found = os.read(descriptor, 65_536)
     except OSError:  # of a terminal, this is the end
-        return b""
+        found = b""
+    assert found or or_end, "it ended"
+    return found
 
 
 def _said(problem: Problem) -> object:

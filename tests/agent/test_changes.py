@@ -15,7 +15,6 @@ from kitbag.agent.change_records import CHANGE, Body, Change, State, from_body, 
 from kitbag.agent.look import Limits
 from kitbag.errors import KitbagError
 from kitbag.store.kept_files import digest_of
-from waiting import TEST_TIMEOUT
 
 
 @pytest.fixture
@@ -139,7 +138,7 @@ class TestCommands:
             async with shop.changes.around_command("c"):
                 (shop.root / "new").write_text("x")
                 begun.set()
-                await asyncio.sleep(TEST_TIMEOUT)
+                await asyncio.Event().wait()
 
         async def cancelled() -> None:
             task = asyncio.ensure_future(work())

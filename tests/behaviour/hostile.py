@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +27,7 @@ from kitbag.runtime.options import Options
 from kitbag.runtime.worker_process import at_work
 from kitbag.testing import Script, Scripted, Seen, Step
 from kitbag.tools.base import PersonAsker
-from waiting import TEST_TIMEOUT
+from waiting import TEST_TIMEOUT, wait_until
 
 SECRET = "CANARY_SECRET_7f3a"
 AN_AGENT = "## Your Task"
@@ -265,13 +264,6 @@ def processes_with(mark: str) -> list[str]:
     return found
 
 
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + TEST_TIMEOUT
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.005)
-
-
 # --- the world ----------------------------------------------------------------------------------------------------
 
 
@@ -307,7 +299,7 @@ def end_worker(world: World) -> None:
     found = at_work(str(world.home / ".kitbag"))
     if found is not None and found.owner.is_alive():
         os.kill(found.owner.pid, signal.SIGTERM)
-        until(lambda: not found.owner.is_alive())
+        wait_until(lambda: not found.owner.is_alive())
 
 
 def furnish(world: World) -> None:

@@ -16,7 +16,7 @@ from kitbag.runtime.options import Options
 from kitbag.runtime.stopping import stop_task
 from kitbag.testing import Rule, Script, Scripted, Step
 from tasks.workshop import Workshop, call
-from waiting import TEST_TIMEOUT
+from waiting import TEST_TIMEOUT, until_true
 
 __all__ = ["workshop_at_home"]
 pytestmark = pytest.mark.usefixtures("workshop_at_home")
@@ -148,8 +148,7 @@ def test_it_ends_when_it_is_cancelled_and_other_windows_know_as_long_as_it_does_
 
             assert not is_open(workshop.home, session)
             following = asyncio.create_task(follow())
-            while not is_open(workshop.home, session):
-                await asyncio.sleep(0.01)
+            await until_true(lambda: is_open(workshop.home, session))
             following.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await following

@@ -11,7 +11,7 @@ from typing import Any
 
 from conftest import World
 from kitbag.testing import ModelServer, Rule, Script, Step
-from waiting import TEST_TIMEOUT
+from waiting import TEST_TIMEOUT, wait_until
 
 PROTOCOLS = {
     "anthropic": ("anthropic/claude-sonnet-4-5", {}),
@@ -58,11 +58,13 @@ def start(world: World, *arguments: str, **more: Any) -> "subprocess.Popen[str]"
 
 
 def until(condition: Callable[[], object], process: "subprocess.Popen[str] | None" = None) -> None:
-    deadline = time.monotonic() + TEST_TIMEOUT
-    while not condition():
-        assert process is None or process.poll() is None, f"it ended: {process.communicate()}"
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.005)
+    def look() -> bool:
+        ended = process is not None and process.poll() is not None
+        found = bool(condition())  # what was true at its end counts
+        assert found or not ended, f"it ended: {process.communicate() if process is not None else ''}"
+        return found
+
+    wait_until(look)
 
 
 def interrupted(process: "subprocess.Popen[str]", number: int = signal.SIGINT) -> tuple[int, float, str, str]:

@@ -241,7 +241,7 @@ def test_a_reply_that_reached_its_limit_says_so(connect: Connect) -> None:
 
 
 def test_leaving_early_closes_the_connection(connect: Connect) -> None:
-    with ModelServer(script(Step(text="x" * 1000, fault=Fault(kind="idle", seconds=60)))) as server:
+    with ModelServer(script(Step(text="x" * 1000, fault=Fault(kind="idle", seconds=3_600)))) as server:
         provider = connect(server)
 
         async def go() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from kitbag.models.direct_post import DirectPost, place_of
 from kitbag.models.posting import PostError, is_proxied
-from waiting import TEST_TIMEOUT
+from waiting import TEST_TIMEOUT, until_true
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"
 
@@ -81,7 +81,7 @@ def run(server: Server, *, idle: float = TEST_TIMEOUT, times: int = 1) -> list[t
             finally:
                 await post.close()
 
-    return asyncio.run(asyncio.wait_for(go(), TEST_TIMEOUT * 2))
+    return asyncio.run(asyncio.wait_for(go(), TEST_TIMEOUT))
 
 
 def failure(server: Server, idle: float = TEST_TIMEOUT) -> PostError:
@@ -129,8 +129,7 @@ def test_a_connection_that_the_server_left_meanwhile_is_not_used_again() -> None
         async with serving(server) as url:
             assert await fetch(post, url) == (200, b"hi")
             await asyncio.wait_for(server.gone.wait(), TEST_TIMEOUT)
-            while not all(connection.reader.at_eof() for connection in post._free):
-                await asyncio.sleep(0.001)
+            await until_true(lambda: all(connection.reader.at_eof() for connection in post._free))
             assert await fetch(post, url) == (200, b"hi")
             await post.close()
         return server.connections
@@ -262,8 +261,7 @@ def test_cancelling_ends_the_connection_at_once() -> None:
         server, post = Server(None), DirectPost(TEST_TIMEOUT, TEST_TIMEOUT)
         async with serving(server) as url:
             task = asyncio.create_task(fetch(post, url))
-            while not server.requests:
-                await asyncio.sleep(0.001)
+            await until_true(lambda: server.requests)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task

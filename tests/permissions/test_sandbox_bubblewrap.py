@@ -11,7 +11,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,7 @@ from kitbag.permissions.sandbox import Confinement, SandboxError, run_confined
 from kitbag.permissions.sandbox_bubblewrap import Bubblewrap
 from kitbag.permissions.sandbox_placeholders import STAMP
 from permissions.confined import GIT_CONFIG, Box, processes_with
-from waiting import TEST_TIMEOUT
+from waiting import TEST_TIMEOUT, wait_until
 
 
 @pytest.fixture
@@ -38,13 +37,6 @@ def box(world: World) -> Box:
 def long_time() -> str:
     """Seconds that no other process sleeps."""
     return f"{90_000 + os.getpid()}.{time.monotonic_ns() % 100_000}"
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + TEST_TIMEOUT
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 # --- what a command may do ---------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from kitbag.models.provider import Request
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.options import Options
 from kitbag.testing import Rule, Script, Scripted, Seen, Step
-from waiting import TEST_TIMEOUT
+from waiting import TEST_TIMEOUT, until_true
 
 
 class House:
@@ -420,8 +420,7 @@ def test_one_agent_answers_one_request_at_a_time(house: House) -> None:
             Agent(provider=model, directory=where) as agent,
             agent.run("one") as first,
         ):
-            while not model.requests:
-                await asyncio.sleep(0.001)
+            await until_true(lambda: model.requests)
             async with agent.run("two") as second:
                 ended = await second.wait()
             assert isinstance(second.error, UsageError)

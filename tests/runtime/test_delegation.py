@@ -28,7 +28,7 @@ from kitbag.testing import ModelServer, Rule, Script, Scripted, Step
 from kitbag.tools.delegation import Errand, Report
 from kitbag.tools.task import told
 from runtime.test_agent import House
-from waiting import TEST_TIMEOUT
+from waiting import TEST_TIMEOUT, until_true
 
 AN_AGENT = "## Your Task"
 
@@ -311,8 +311,8 @@ def test_when_the_person_cancels_the_agent_s_task_ends_as_cancelled(world: World
                 async with agent.run("Ask.") as run:
                     async for event in run:
                         if type(event).__name__ == "ToolStarted":
-                            while not [one for one in Board(agent.journal).all() if one.status == "running"]:
-                                await asyncio.sleep(0.01)
+                            board = Board(agent.journal)
+                            await until_true(lambda board=board: [one.status for one in board.all()] == ["running"])
                             run.cancel()
                 [found] = Board(agent.journal).all()
                 return f"{run.ended.status} {found.status}"

@@ -17,8 +17,8 @@ from kitbag.testing import Rule, Script, Scripted, Step
 from runtime.test_agent import House
 from runtime.test_delegation import at_home, results, script, task
 from runtime.test_worktree import repository
-from tools.mcp_client.running import described, is_alive, started, until
-from waiting import TEST_TIMEOUT
+from tools.mcp_client.running import described, is_alive, started
+from waiting import TEST_TIMEOUT, until_true
 
 __all__ = ["at_home", "repository"]
 
@@ -167,7 +167,7 @@ def test_one_that_is_slow_is_a_notice_and_there_for_the_next_request(world: Worl
             assert "has not answered in 0 s" in str(notices)
             (tmp_path / "now").touch()
             assert agent.servers is not None
-            await until(lambda: agent.servers and agent.servers.tools())
+            await until_true(lambda: agent.servers and agent.servers.tools())
             async with agent.run("Hi again") as run:
                 await run.wait()
         offered = [[tool.name for tool in request.tools] for request in model.requests]
@@ -194,7 +194,7 @@ def test_tools_that_change_are_offered_with_the_next_request(world: World) -> No
             async with agent.run("Hi") as run:
                 await run.wait()
             assert agent.servers is not None
-            await until(lambda: agent.servers and len(agent.servers.tools()) == 2)
+            await until_true(lambda: agent.servers and len(agent.servers.tools()) == 2)
             async with agent.run("Hi again") as run:
                 await run.wait()
         assert "mcp__plain__newcomer" in [tool.name for tool in model.requests[-1].tools]
@@ -278,10 +278,10 @@ def test_a_run_that_is_cancelled_in_a_call_says_so_to_the_server_and_ends_it(wor
         model = Scripted(Script([Rule([use("hang"), Step(text="Never.")])]))
         async with asyncio.timeout(TEST_TIMEOUT), Agent(provider=model, directory=str(world.workspace)) as agent:
             async with agent.run("Hang.") as run:
-                await until(lambda: notes.exists() and "call hang" in notes.read_text())
+                await until_true(lambda: notes.exists() and "call hang" in notes.read_text())
                 run.cancel()
                 assert (await run.wait()).status == "cancelled"
-            await until(lambda: "cancelled" in notes.read_text())
+            await until_true(lambda: "cancelled" in notes.read_text())
 
     asyncio.run(go())
     assert not any(is_alive(pid) for pid in started(notes))
@@ -297,7 +297,7 @@ def test_leaving_before_the_run_has_begun_leaves_nothing(world: World, notes: Pa
     async def go() -> None:
         async with asyncio.timeout(TEST_TIMEOUT):
             beginning = asyncio.create_task(begin())
-            await until(lambda: started(notes))
+            await until_true(lambda: started(notes))
             beginning.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await beginning

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from kitbag.store.journal import Journal, Record, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import Task, Wish
-from waiting import TEST_TIMEOUT
+from waiting import TEST_TIMEOUT, wait_until
 
 AN_AGENT = "## Your Task"
 TOOLS = ("Bash", "Read", "Write", "Task", "TaskOutput", "TaskStop")
@@ -120,14 +119,8 @@ class Workshop:
         return self.board.find(task_id)
 
     def until(self, is_so: Callable[[], Any], what: str = "") -> Any:
-        deadline = time.monotonic() + TEST_TIMEOUT
-        while True:
-            seen = self.journal.last_seq()
-            found = is_so()
-            if found:
-                return found
-            assert time.monotonic() < deadline, what or "it did not happen"
-            self.journal.wait(seen, 0.05)
+        log = self.world.home / "worker.log"
+        return wait_until(is_so, lambda: f"{what or 'it did not happen'}\n{log.read_text() if log.exists() else ''}")
 
     def until_status(self, task_id: str, *statuses: str) -> Task:
         self.until(lambda: self.task(task_id).status in statuses, f"{self.task(task_id)}")

@@ -25,7 +25,8 @@ from kitbag.tools.bash import BASH, LONGEST_TIME, MOST_BYTES, NOTHING_PRINTED
 from kitbag.tools.delegation import Errand, Report, Stopped
 from permissions.confined import processes_with
 from runtime.test_agent import House
-from tools.using import Bench, text_of, until
+from tools.using import Bench, text_of
+from waiting import until_true, wait_until
 
 BESIDE = ("none", "read-only", "workspace")
 """Every sandbox, and none."""
@@ -368,7 +369,7 @@ def test_D60_cancelling_ends_all_of_it_within_two_seconds(shell: Shell, sandbox:
 
     async def cancelled() -> float:
         running = asyncio.ensure_future(shell.bench.using(BASH, {"command": command}, shell.context(sandbox)))
-        await asyncio.to_thread(until, lambda: len(processes_with(long)) >= 8)
+        await until_true(lambda: len(processes_with(long)) >= 8)
         begun = time.monotonic()
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -377,7 +378,7 @@ def test_D60_cancelling_ends_all_of_it_within_two_seconds(shell: Shell, sandbox:
 
     assert asyncio.run(cancelled()) < 2
     assert processes_with(long) == []
-    until(lambda: not [thread for thread in threading.enumerate() if thread.name == "kitbag-command"])
+    wait_until(lambda: not [thread for thread in threading.enumerate() if thread.name == "kitbag-command"])
 
 
 def test_what_is_cancelled_before_it_begins_does_not_begin(shell: Shell) -> None:

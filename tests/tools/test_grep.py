@@ -18,7 +18,8 @@ from kitbag.tools.glob import MOST_CHARACTERS
 from kitbag.tools.grep import GREP
 from kitbag.tools.grep_results import LONGEST_SHOWN
 from kitbag.tools.search_process import LARGEST_FILE
-from tools.using import Bench, children, listed, memory_growth, text_of, until, without_override
+from tools.using import Bench, children, listed, memory_growth, text_of, without_override
+from waiting import until_true
 
 with_both = pytest.mark.usefixtures("engine")
 FAST = 2.0
@@ -398,7 +399,7 @@ def test_cancelling_ends_the_search(bench: Bench, monkeypatch: pytest.MonkeyPatc
 
     async def cancelled(arguments: dict[str, Any]) -> None:
         running = asyncio.ensure_future(bench.using(GREP, {"pattern": "(a+)+b", **arguments}))
-        await asyncio.to_thread(until, lambda: bool(children()))
+        await until_true(lambda: bool(children()))
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running

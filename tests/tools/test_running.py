@@ -10,7 +10,8 @@ from collections.abc import Generator
 import pytest
 
 from kitbag.tools.running import Ended, Feed, Folder, in_thread, run_process
-from tools.using import children, until
+from tools.using import children
+from waiting import until_true
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_cancelling_waits_until_the_work_has_stopped() -> None:
 
     async def cancelled() -> None:
         running = asyncio.ensure_future(in_thread(work))
-        await asyncio.to_thread(until, begun.is_set)
+        await until_true(begun.is_set)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running

@@ -20,8 +20,8 @@ from kitbag.tools.base import Context, Outcome, Tool
 from kitbag.tools.web_fetch import web_fetch
 from net.servers import Answer, Everywhere, Internet, Names, Server, redirect, reply
 from tools.pdfs import document, shown
-from tools.using import Bench, memory_growth, text_of, until
-from waiting import TEST_TIMEOUT
+from tools.using import Bench, memory_growth, text_of
+from waiting import TEST_TIMEOUT, until_true
 
 PUBLIC = "93.184.216.34"
 PNG = base64.b64decode(
@@ -432,7 +432,7 @@ def test_it_can_be_cancelled_while_it_waits(web: Web) -> None:
 
     async def cancel() -> float:
         call = asyncio.ensure_future(web.bench.using(web.tool, {"url": web.url(server)}, web.context))
-        await asyncio.to_thread(until, lambda: bool(server.heads))
+        await until_true(lambda: bool(server.heads))
         call.cancel()
         begun = time.monotonic()
         with pytest.raises(asyncio.CancelledError):

@@ -5,7 +5,6 @@ import ctypes
 import os
 import struct
 import threading
-import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,13 +79,6 @@ def listed(outcome: Outcome) -> list[str]:
     """The lines of a result, without its remarks."""
     assert not outcome.is_error, text_of(outcome)
     return [line for line in text_of(outcome).splitlines() if not line.startswith(("[", "No "))]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + TEST_TIMEOUT
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.005)
 
 
 def children() -> set[int]:

@@ -67,12 +67,6 @@ async def talking(definition: dict[str, Any]) -> AsyncGenerator[Talk, None]:
     assert not others, f"left behind: {others}"
 
 
-async def until(condition: Callable[[], Any], seconds: float = TEST_TIMEOUT) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 def is_alive(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/stat") as file:
