@@ -6,6 +6,7 @@ its texts are so long that a cost that grows faster than they do is never paid. 
 
 import signal
 import sys
+import tracemalloc
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import FrameType
@@ -45,6 +46,26 @@ def grows_no_faster(work: Callable[[int], object], size: int) -> bool:
     """Whether twice the size takes about twice the steps."""
     work(size)  # what is made once is made
     return steps(lambda: work(2 * size)) < 2.5 * steps(lambda: work(size)) + 1_000
+
+
+@contextmanager
+def memory_peak() -> Generator[Callable[[], int], None, None]:
+    """The most memory, in bytes, that Python took for what was done meanwhile."""
+    most = 0
+    tracemalloc.start()
+    begun = tracemalloc.get_traced_memory()[0]
+
+    def look() -> int:
+        nonlocal most
+        if tracemalloc.is_tracing():
+            most = tracemalloc.get_traced_memory()[1] - begun
+        return most
+
+    try:
+        yield look
+        look()
+    finally:
+        tracemalloc.stop()
 
 
 @contextmanager
