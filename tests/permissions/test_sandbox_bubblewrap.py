@@ -507,9 +507,7 @@ def test_doors_that_no_namespace_closes_are_refused(box: Box) -> None:
 
 
 def test_D35_too_long_too_much_no_input(box: Box) -> None:
-    start = time.monotonic()
     assert box.run("sleep 600", seconds=0.5).stopped == "time"
-    assert time.monotonic() - start < TEST_TIMEOUT
     ran = box.run("head -c 3000000 /dev/zero | tr '\\0' x")
     assert (len(ran.text), ran.cut) == (20_000, 2_980_000)
     assert box.run("cat; echo read").text == "read"

@@ -19,7 +19,9 @@ from waiting import TEST_TIMEOUT
 
 
 class Landlocked(Box):
-    def run(self, text: str, profile: Profile = "workspace", *, network: bool = False, seconds: float = 30) -> Ran:
+    def run(
+        self, text: str, profile: Profile = "workspace", *, network: bool = False, seconds: float = TEST_TIMEOUT
+    ) -> Ran:
         return run(self.command(text, seconds), None, profile, network, self.workspace)
 
 
@@ -95,7 +97,7 @@ def test_nothing_lives_on(box: Landlocked, text: str) -> None:
     long = f"{90_000 + os.getpid()}.{time.monotonic_ns() % 100_000}"
     assert box.run(text.replace("LONG", long)).text == "done"
     assert processes_with(long) == []
-    assert box.run(f"{text}; sleep LONG".replace("LONG", long), seconds=3).stopped == "time"
+    assert box.run(f"{text}; sleep LONG".replace("LONG", long), seconds=0.5).stopped == "time"
     assert processes_with(long) == []
 
 
