@@ -9,6 +9,7 @@ import sys
 import tracemalloc
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
@@ -66,6 +67,17 @@ def memory_peak() -> Generator[Callable[[], int], None, None]:
         look()
     finally:
         tracemalloc.stop()
+
+
+@contextmanager
+def bytes_read() -> Generator[Callable[[], int], None, None]:
+    """How many bytes this process has read meanwhile, from whatever file."""
+
+    def read() -> int:
+        return int(Path("/proc/self/io").read_text().split()[1])
+
+    begun = read()
+    yield lambda: read() - begun
 
 
 @contextmanager

@@ -1,11 +1,11 @@
 """The skills of one conversation: each delivered once, dropped when asked, attached again after compaction."""
 
 import threading
-import time
 
 import pytest
 
 from conftest import World
+from cost import processor_limit
 from kitbag.errors import AmbiguousError, Diagnostic, InvalidError, NotFoundError
 from kitbag.library.skills import Skill
 from kitbag.packing.session_skills import Loaded, SessionSkills
@@ -100,9 +100,8 @@ def test_no_change_takes_long_to_tell(world: World, old: str, new: str) -> None:
     skills = session(world)
     skills.load("x")
     path.write_text(f"---\nname: x\ndescription: d\n---\n{new}")
-    begun = time.monotonic()
-    skills.load("x")
-    assert time.monotonic() - begun < 5
+    with processor_limit():
+        skills.load("x")
 
 
 def test_a_file_beside_the_skill_that_came_is_told(world: World) -> None:
