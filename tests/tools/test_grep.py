@@ -4,7 +4,6 @@ import asyncio
 import os
 import socket
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from cost import bytes_read
 from kitbag.library.tool_names import parse_tools
 from kitbag.tools import grep, ripgrep
 from kitbag.tools.glob import MOST_CHARACTERS
@@ -22,7 +22,6 @@ from tools.using import Bench, children, listed, memory_growth, text_of, without
 from waiting import until_true
 
 with_both = pytest.mark.usefixtures("engine")
-FAST = 2.0
 GROWTH = 100 << 20
 
 
@@ -311,10 +310,9 @@ def test_huge_files_are_searched_in_little_time_and_memory(bench: Bench) -> None
             file.write(b"x" * (1 << 20))
     for path in ("sparse", "begins-as-text", "one-line", "."):
         for mode in ("content", "count"):
-            started = time.monotonic()
-            with memory_growth() as growth:
+            with memory_growth() as growth, bytes_read() as read:
                 outcome = bench.use(GREP, pattern="needle", path=path, output_mode=mode)
-            assert time.monotonic() - started < FAST * 2, path  # on a machine that is busy
+                assert read() < 1 << 30, path
             assert growth() < GROWTH, path
             assert len(text_of(outcome)) < MOST_CHARACTERS
             assert outcome.is_error or outcome.cut, path

@@ -4,14 +4,13 @@ import asyncio
 import os
 import sys
 import threading
-import time
 from collections.abc import Generator
 
 import pytest
 
 from kitbag.tools.running import Ended, Feed, Folder, in_thread, run_process
 from tools.using import children
-from waiting import until_true
+from waiting import TEST_TIMEOUT, until_true
 
 
 @pytest.fixture
@@ -21,7 +20,7 @@ def here() -> Generator[Folder, None, None]:
     os.close(descriptor)
 
 
-def run(here: Folder, script: str, seconds: float = 20.0, enough: int = 1 << 30) -> tuple[Ended, bytes]:
+def run(here: Folder, script: str, seconds: float = TEST_TIMEOUT, enough: int = 1 << 30) -> tuple[Ended, bytes]:
     taken = bytearray()
 
     def take(chunk: bytes) -> bool:
@@ -54,9 +53,7 @@ def test_a_process_that_prints_without_end_is_ended_when_there_is_enough(here: F
 
 
 def test_a_process_can_not_hold_us_by_closing_its_output(here: Folder) -> None:
-    started = time.monotonic()
     ended, _ = run(here, "import os, time; os.close(1); os.close(2); time.sleep(1000)", seconds=1)
-    assert time.monotonic() - started < 20
     assert ended.status < 0
     assert not children()
 
@@ -70,7 +67,7 @@ def test_what_is_fed_arrives_and_a_reader_that_leaves_stops_the_writer(here: Fol
     with Feed(write) as feed:
         script = "import sys; print(len(sys.stdin.buffer.read(5000)))"
         ended = run_process(
-            [sys.executable, "-c", script], here, lambda chunk: not taken.extend(chunk), threading.Event(), 20, feed.readable
+            [sys.executable, "-c", script], here, lambda chunk: not taken.extend(chunk), threading.Event(), TEST_TIMEOUT, feed.readable
         )  # fmt: skip
     assert (ended.status, bytes(taken)) == (0, b"5000\n")
 

@@ -21,7 +21,7 @@ from kitbag.tools.web_fetch import web_fetch
 from net.servers import Answer, Everywhere, Internet, Names, Server, redirect, reply
 from tools.pdfs import document, shown
 from tools.using import Bench, memory_growth, text_of
-from waiting import TEST_TIMEOUT, until_true
+from waiting import until_true
 
 PUBLIC = "93.184.216.34"
 PNG = base64.b64decode(
@@ -430,16 +430,14 @@ def test_it_can_be_cancelled_while_it_waits(web: Web) -> None:
 
     server = web.serve(silence)
 
-    async def cancel() -> float:
+    async def cancel() -> None:
         call = asyncio.ensure_future(web.bench.using(web.tool, {"url": web.url(server)}, web.context))
         await until_true(lambda: bool(server.heads))
         call.cancel()
-        begun = time.monotonic()
         with pytest.raises(asyncio.CancelledError):
             await call
-        return time.monotonic() - begun
 
-    assert asyncio.run(cancel()) < TEST_TIMEOUT
+    asyncio.run(cancel())
 
 
 def test_several_pages_are_read_at_once(web: Web) -> None:
