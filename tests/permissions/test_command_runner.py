@@ -5,6 +5,10 @@ import threading
 import time
 from pathlib import Path
 
+import pytest
+
+from clock import Clock
+from kitbag.permissions import command_runner
 from kitbag.permissions.command_runner import Command, run_command
 from permissions.confined import processes_with
 from waiting import TEST_TIMEOUT
@@ -66,8 +70,12 @@ def test_all_that_is_printed_is_heard_whatever_is_kept(tmp_path: Path) -> None:
     assert len(ran.text) == 1000
 
 
-def test_what_takes_too_long_is_stopped_with_its_children(tmp_path: Path) -> None:
+def test_what_takes_too_long_is_stopped_with_its_children_and_what_it_printed_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch, command_runner)
     long = f"{90_000 + os.getpid()}.{time.monotonic_ns() % 100_000}"
-    ran = run_command(command(f"setsid sleep {long} & trap '' TERM; sleep {long}", tmp_path, 0.3))
-    assert ran.stopped == "time"
+    text = f"setsid sleep {long} & trap '' TERM; echo on; sleep {long}"
+    ran = run_command(command(text, tmp_path, 600)._replace(heard=lambda _: clock.let_pass(600)))
+    assert (ran.stopped, ran.text) == ("time", "on")
     assert processes_with(long) == []

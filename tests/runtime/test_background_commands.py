@@ -14,9 +14,11 @@ from typing import Any, TypeVar
 import pytest
 
 import needs
+from clock import Clock
 from conftest import World
 from kitbag.errors import InvalidError
 from kitbag.messages import Text, ToolResult
+from kitbag.permissions import command_runner
 from kitbag.permissions.approvals import Answer, Question, RefusedError
 from kitbag.permissions.model import Judgement
 from kitbag.runtime.agent import Agent
@@ -27,6 +29,7 @@ from kitbag.runtime.options import Options
 from kitbag.runtime.task_reports import report_of
 from kitbag.runtime.worker_process import locked
 from kitbag.tasks.model import Task
+from kitbag.tasks.output_file import OutputFile
 from kitbag.tasks.processes import processes_of
 from kitbag.tasks.signals import Signals
 from kitbag.testing import Rule, Script, Scripted, Step
@@ -321,7 +324,7 @@ def test_an_end_is_told_as_it_was(workshop: Workshop, command: str, status: str,
         assert found.text == "red�x\n"
 
 
-def run_here(workshop: Workshop, command: str, most_output: int = 1_000_000) -> Report:
+def run_here(workshop: Workshop, command: str, most_output: int = 1_000_000, **more: Any) -> Report:
     """In this process, by the code that the worker uses."""
 
     async def run(task: Task) -> Report:
@@ -331,16 +334,24 @@ def run_here(workshop: Workshop, command: str, most_output: int = 1_000_000) -> 
         return report(workshop, task)
 
     with locked(workshop.home):
-        return asyncio.run(run(begun(workshop, command)))
+        return asyncio.run(run(begun(workshop, command, **more)))
 
 
-def test_its_time_is_what_was_said_and_nothing_of_it_is_left(workshop: Workshop) -> None:
-    workshop.worker(idle=20)
-    task = begun(workshop, STUBBORN, FREE, seconds=0.3)
-    found = ended(workshop, task)
+def test_its_time_is_what_was_said_and_nothing_of_it_is_left(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch, command_runner)
+    take = OutputFile.take
+
+    def heard(self: OutputFile, chunk: bytes) -> None:
+        take(self, chunk)
+        clock.let_pass(600)
+
+    monkeypatch.setattr(OutputFile, "take", heard)
+    found = run_here(workshop, STUBBORN, judgement=FREE, seconds=600)
     assert (found.status, found.code, found.text) == ("failed", None, "begun\n")
-    assert "stopped after 0.3 s" in found.error
-    assert processes_of(task.id) == []
+    assert "stopped after 600 s" in found.error
+    assert processes_of(found.id) == []
 
 
 def test_a_flood_is_bounded_its_end_is_kept_and_the_command_goes_on_to_its_own(workshop: Workshop) -> None:

@@ -4,10 +4,12 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 import pytest
 
+from clock import Clock
+from kitbag.tools import running
 from kitbag.tools.running import Ended, Feed, Folder, in_thread, run_process
 from tools.using import children
 from waiting import TEST_TIMEOUT, until_true
@@ -20,11 +22,18 @@ def here() -> Generator[Folder, None, None]:
     os.close(descriptor)
 
 
-def run(here: Folder, script: str, seconds: float = TEST_TIMEOUT, enough: int = 1 << 30) -> tuple[Ended, bytes]:
+def run(
+    here: Folder,
+    script: str,
+    seconds: float = TEST_TIMEOUT,
+    enough: int = 1 << 30,
+    heard: Callable[[], None] = lambda: None,
+) -> tuple[Ended, bytes]:
     taken = bytearray()
 
     def take(chunk: bytes) -> bool:
         taken.extend(chunk)
+        heard()
         return len(taken) < enough
 
     return run_process([sys.executable, "-c", script], here, take, threading.Event(), seconds), bytes(taken)
@@ -36,8 +45,10 @@ def test_output_errors_and_status_of_a_process_are_told(here: Folder) -> None:
     assert (ended, output) == (Ended(3, "oh"), b"/ None\n")
 
 
-def test_a_process_that_takes_too_long_is_ended(here: Folder) -> None:
-    ended, output = run(here, "import time; print('begun', flush=True); time.sleep(1000)", seconds=1)
+def test_a_process_that_takes_too_long_is_ended(here: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, running)
+    script = "import time; print('begun', flush=True); time.sleep(1000)"
+    ended, output = run(here, script, seconds=600, heard=lambda: clock.let_pass(600))
     assert (ended.stopped, output) == ("time", b"begun\n")
     assert not children()
 
