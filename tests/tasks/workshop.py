@@ -13,6 +13,7 @@ from typing import Any
 
 from conftest import World
 from kitbag.agent.session import PREFIX, new_id
+from kitbag.runtime.worker_process import at_work
 from kitbag.store.journal import Journal, Record, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
@@ -64,6 +65,14 @@ class Nursery:
         self._process.communicate(timeout=TEST_TIMEOUT)
 
 
+def has_ended(pid: int) -> bool:
+    """Also where nobody has waited for it yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
+    except OSError:
+        return True
+
+
 class Workshop:
     def __init__(self, world: World, nursery: Nursery) -> None:
         self.world = world
@@ -109,7 +118,13 @@ class Workshop:
         log = str(self.world.home / "worker.log")
         pid = self.nursery.start("worker", environment, log, idle=idle, at_once=at_once)
         self._workers.append(pid)
+        # Until it has the lock, whoever puts something on the board would start another one.
+        wait_until(lambda: self._has_begun(pid), "the worker did not begin")
         return pid
+
+    def _has_begun(self, pid: int) -> bool:
+        found = at_work(self.home)
+        return (found is not None and found.owner.pid == pid) or has_ended(pid)
 
     def work(self) -> None:
         """A worker, until it has nothing to do."""
