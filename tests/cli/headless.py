@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -48,13 +47,13 @@ def answer(world: World, *arguments: str, stdin: str = "") -> dict[str, Any]:
     return {**found, "code": done.returncode, "stderr": done.stderr}
 
 
-def start(world: World, *arguments: str, **more: Any) -> "subprocess.Popen[str]":
+def start(world: World, *arguments: str, program: str = "", **more: Any) -> "subprocess.Popen[str]":
+    """`program`: text that runs Kitbag with something changed."""
+    words = ["-c", program] if program else ["-m", "kitbag"]
     options: dict[str, Any] = {
         "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **more
     }  # fmt: skip
-    return subprocess.Popen(
-        [sys.executable, "-m", "kitbag", "-p", *arguments], cwd=world.workspace, env=world.env, **options
-    )
+    return subprocess.Popen([sys.executable, *words, "-p", *arguments], cwd=world.workspace, env=world.env, **options)
 
 
 def until(condition: Callable[[], object], process: "subprocess.Popen[str] | None" = None) -> None:
@@ -67,12 +66,11 @@ def until(condition: Callable[[], object], process: "subprocess.Popen[str] | Non
     wait_until(look)
 
 
-def interrupted(process: "subprocess.Popen[str]", number: int = signal.SIGINT) -> tuple[int, float, str, str]:
-    """The exit code, the seconds from the signal to the end, and what was said."""
-    begun = time.monotonic()
+def interrupted(process: "subprocess.Popen[str]", number: int = signal.SIGINT) -> tuple[int, str, str]:
+    """The exit code, and what was said."""
     process.send_signal(number)
     said, problem = process.communicate(timeout=TEST_TIMEOUT)
-    return process.returncode, time.monotonic() - begun, said, problem
+    return process.returncode, said, problem
 
 
 def children_of(pid: int) -> list[int]:
