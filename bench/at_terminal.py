@@ -233,7 +233,7 @@ def measure(program: Program, server: ModelServer, base: Path) -> Cost:
     common = {"PATH": os.environ["PATH"], "TMPDIR": str(temporary), **server.environment()}
     begun = time.perf_counter()
     with Answering(program.command, str(work), {**common, **program.environment, "HOME": str(home)}) as terminal:
-        terminal.until(lambda: program.ready in terminal.text() or asks_for_trust(terminal), 60)
+        terminal.until(lambda: program.ready in terminal.text() or asks_for_trust(terminal))
         if asks_for_trust(terminal):  # once, in the round that does not count
             terminal.press(ENTER)
         ready = waited(lambda: program.ready in terminal.text(), terminal, begun)
@@ -245,7 +245,7 @@ def measure(program: Program, server: ModelServer, base: Path) -> Cost:
             begun = time.perf_counter()
             terminal.type(ENTER)
             asked = waited(lambda: is_asked(server, requests), terminal, begun)
-            terminal.until(lambda: "THE-END" in terminal.all(), 60)
+            terminal.until(lambda: "THE-END" in terminal.all())
             stream = cpu_of(home) - before
         terminal.until_quiet(1.0)
         before, begun = cpu_of(home), time.perf_counter()
@@ -267,7 +267,7 @@ def is_asked(server: ModelServer, before: int) -> bool:
 
 
 def waited(condition: Callable[[], object], terminal: PseudoTerminal, begun: float) -> float:
-    terminal.until(condition, 60)
+    terminal.until(condition)
     return time.perf_counter() - begun
 
 

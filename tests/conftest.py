@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,11 +16,11 @@ import pytest
 from forked import Forkserver
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places
+from waiting import TEST_TIMEOUT, wait_until
 
 if TYPE_CHECKING:
     from tasks.workshop import Nursery, Workshop
 
-TEST_TIMEOUT = 60
 
 # Time is not what property tests are about; in CI the same examples are tried each time.
 hypothesis.settings.register_profile("kitbag", deadline=None, derandomize=os.environ.get("CI") == "true")
@@ -90,15 +89,16 @@ class World:
             return
         from kitbag.runtime.worker_process import at_work, locked
 
-        deadline = time.monotonic() + TEST_TIMEOUT
-        while time.monotonic() < deadline:
+        def is_ended() -> bool:
             with contextlib.suppress(BlockingIOError), locked(str(self.home / ".kitbag")):
-                return
+                return True
             found = at_work(str(self.home / ".kitbag"))
             if found is not None and found.owner.pid != os.getpid() and found.owner.lives():  # else it has only begun
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(found.owner.pid, signal.SIGKILL)
-            time.sleep(0.02)
+            return False
+
+        wait_until(is_ended, "a worker outlives its test")
 
     def ok(self, *arguments: str, cwd: Path | None = None) -> str:
         done = self.run(*arguments, cwd=cwd)

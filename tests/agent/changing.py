@@ -23,6 +23,7 @@ from kitbag.permissions.model import Workspace
 from kitbag.store.journal import Journal
 from kitbag.store.kept_files import KeptFiles
 from kitbag.store.redaction import Redactor
+from waiting import TEST_TIMEOUT
 
 Tree = dict[str, Any]
 EVERYTHING = Limits()
@@ -75,7 +76,7 @@ class Shop:
     def command(self, command: str, meanwhile: Callable[[], None] = lambda: None) -> None:
         async def work() -> None:
             async with self.changes.around_command(call):
-                subprocess.run(["bash", "-ec", command], cwd=self.root, check=True, timeout=30)
+                subprocess.run(["bash", "-ec", command], cwd=self.root, check=True, timeout=TEST_TIMEOUT)
                 await asyncio.to_thread(meanwhile)
 
         call = self.call("Bash")
@@ -131,7 +132,7 @@ def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 shop = Shop(world, {session_id!r})
 """
-    done = subprocess.run([sys.executable, "-c", head + code], capture_output=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", head + code], capture_output=True, timeout=TEST_TIMEOUT)
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 

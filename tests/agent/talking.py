@@ -27,8 +27,8 @@ from kitbag.store.redaction import Redactor
 from kitbag.testing import Rule, Script, Scripted, Step
 from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer
 from kitbag.tools.toolset import Toolset
+from waiting import TEST_TIMEOUT
 
-HANG = 20.0
 NO_LIMITS, MUCH_ROOM = Limits(), Room(100_000, 1_000)
 HASTY = Patience(attempts=3, first_wait=0.001)
 FREE = {"a": "ListLoadedSkills", "b": "SearchSkills"}
@@ -100,7 +100,7 @@ class Talk:
 
     async def asked(self, request: str, then: Callable[[Run, Event], None] | None = None) -> RunEnded:
         """`then` is given each event, and may cancel the run."""
-        async with asyncio.timeout(HANG), self.begun(request) as run:
+        async with asyncio.timeout(TEST_TIMEOUT), self.begun(request) as run:
             self.events = []
             async for event in run:
                 self.events.append(event)

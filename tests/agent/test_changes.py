@@ -16,8 +16,6 @@ from kitbag.agent.look import Limits
 from kitbag.errors import KitbagError
 from kitbag.store.kept_files import digest_of
 
-HANG = 30.0
-
 
 @pytest.fixture
 def shop(world: World) -> Iterator[Shop]:
@@ -140,7 +138,7 @@ class TestCommands:
             async with shop.changes.around_command("c"):
                 (shop.root / "new").write_text("x")
                 begun.set()
-                await asyncio.sleep(HANG)
+                await asyncio.Event().wait()
 
         async def cancelled() -> None:
             task = asyncio.ensure_future(work())

@@ -12,6 +12,7 @@ from kitbag.permissions.approvals import Answer, Question
 from kitbag.store.private_files import StoreError
 from kitbag.testing import Step
 from kitbag.tools.base import Context, Outcome, answer
+from waiting import TEST_TIMEOUT
 
 WRITES = "NotebookEdit"
 
@@ -181,7 +182,7 @@ class Gate:
 
 def cancel_when(one: Talk, gate: Gate, times: int = 1) -> Any:
     async def go() -> Any:
-        async with asyncio.timeout(20), one.begun("Hi") as run:
+        async with asyncio.timeout(TEST_TIMEOUT), one.begun("Hi") as run:
             await gate.entered.wait()
             for _ in range(times):
                 run.cancel()

@@ -11,13 +11,14 @@ from kitbag.agent.run import Run
 from kitbag.events import RunEnded, TextDelta
 from kitbag.messages import Usage
 from kitbag.testing import Fault, Step
+from waiting import TEST_TIMEOUT
 
 ENDLESS = Step(text="Hello, you there.", fault=Fault(times=99, kind="idle", seconds=3_600))
 
 
 def bounded(work) -> object:
     async def go() -> object:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(TEST_TIMEOUT):
             result = await work
         assert asyncio.all_tasks() == {asyncio.current_task()}
         return result

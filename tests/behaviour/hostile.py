@@ -9,7 +9,6 @@ import json
 import os
 import signal
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,9 +27,8 @@ from kitbag.runtime.options import Options
 from kitbag.runtime.worker_process import at_work
 from kitbag.testing import Script, Scripted, Seen, Step
 from kitbag.tools.base import PersonAsker
+from waiting import TEST_TIMEOUT, wait_until
 
-HANG = 60.0
-"""Seconds after which something is taken to hang."""
 SECRET = "CANARY_SECRET_7f3a"
 AN_AGENT = "## Your Task"
 """Stands in the prompt of an agent that another one started."""
@@ -129,7 +127,7 @@ class Victim:
     ) -> None:
         options = Options(directory=str(self.root), **more)
         self.events = []
-        async with asyncio.timeout(HANG):
+        async with asyncio.timeout(TEST_TIMEOUT):
             async with Agent(options=options, provider=self.model, approver=approver, person=person) as agent:
                 self.agent = agent
                 async with agent.run(request) as run:
@@ -266,13 +264,6 @@ def processes_with(mark: str) -> list[str]:
     return found
 
 
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + HANG
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.005)
-
-
 # --- the world ----------------------------------------------------------------------------------------------------
 
 
@@ -308,7 +299,7 @@ def end_worker(world: World) -> None:
     found = at_work(str(world.home / ".kitbag"))
     if found is not None and found.owner.is_alive():
         os.kill(found.owner.pid, signal.SIGTERM)
-        until(lambda: not found.owner.is_alive())
+        wait_until(lambda: not found.owner.is_alive())
 
 
 def furnish(world: World) -> None:

@@ -3,56 +3,18 @@
 import asyncio
 import json
 import os
-import pty
-import select
-import sys
-import time
 
 import pytest
 
 import needs
 from behaviour.acting import permissions
-from conftest import TEST_TIMEOUT, World
+from cli.terminal_program import TerminalProgram
+from conftest import World
 from kitbag.permissions.approval_queue import ApprovalQueue, QueueApprover
 from kitbag.permissions.approvals import Answer, Approvals, Permit, Question, Refusal, RefusedError
 from kitbag.permissions.question_view import shown
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
-
-
-class Terminal:
-    """The program at a terminal of its own."""
-
-    def __init__(self, world: World, *words: str) -> None:
-        self.screen = ""
-        self._pid, self._main = pty.fork()
-        if self._pid == 0:
-            os.chdir(world.workspace)
-            os.execve(sys.executable, [sys.executable, "-m", "kitbag", *words], world.env)
-
-    def until(self, text: str) -> None:
-        deadline = time.monotonic() + TEST_TIMEOUT
-        while text not in self.screen:
-            assert time.monotonic() < deadline, self.screen
-            assert self._read(), self.screen
-
-    def type(self, text: str) -> None:
-        os.write(self._main, text.encode())
-
-    def end(self) -> int:
-        deadline = time.monotonic() + TEST_TIMEOUT
-        while self._read():
-            assert time.monotonic() < deadline, self.screen
-        os.close(self._main)
-        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
-
-    def _read(self) -> bool:
-        if select.select([self._main], [], [], 0.5)[0]:
-            try:
-                self.screen += os.read(self._main, 65536).decode(errors="replace").replace("\r\n", "\n")
-            except OSError:
-                return False
-        return True
 
 
 class Person:
@@ -115,7 +77,7 @@ def test_D22_at_a_terminal_what_was_shown_is_run_and_no_means_no(world: World) -
     needs.bubblewrap()
     command = "printf '%s' '\u200b" + "\t" * 2000 + "\u202e\x1b[2K' > out; touch\tsecond"
     for answer, made in (("n\n\n", False), ("\x03", False), ("x\nn\n\n", False), ("y\n", True)):
-        terminal = Terminal(world, "permissions", "run", command)
+        terminal = TerminalProgram(world, "permissions", "run", command)
         terminal.until("\n> ")
         for word in ("U+200B", "[2,000 tabs]", "U+202E", "U+001B", "touch[tab]second"):
             assert word in terminal.screen, word

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -10,9 +9,11 @@ import pytest
 
 import needs
 from behaviour.acting import MODES
-from behaviour.hostile import SECRET, Victim, bash, everything, hostile_world, processes_with, read, until, untouched
+from behaviour.hostile import SECRET, Victim, bash, everything, hostile_world, processes_with, read, untouched
 from behaviour.test_permissions import CHANGING, JOINED, NESTED, NOT_READING, TARGETS, WRAPPED
+from cost import processor_limit
 from tools.using import memory_growth
+from waiting import wait_until
 
 ASKING = ("default", "acceptEdits", "locked")
 """Modes in which not everything runs that a sandbox holds."""
@@ -132,9 +133,8 @@ def test_D19_what_can_t_be_parsed_or_is_too_much_is_not_run(victim: Victim) -> N
     ]  # fmt: skip
     victim.allow("Bash", deny=["Bash(curl:*)"])
     for mode in MODES:
-        begun = time.monotonic()
-        refused_all(victim, broken, mode)
-        assert time.monotonic() - begun < 10
+        with processor_limit():
+            refused_all(victim, broken, mode)
 
 
 @pytest.mark.parametrize("mode", ASKING)
@@ -233,7 +233,7 @@ def test_a_command_in_the_background_is_held_like_any_other(victim: Victim) -> N
     with untouched(victim.world):
         told = victim.replies([[bash(reach, run_in_background=True)]], mode="autonomous")
         assert not told[0].is_error, told[0].text
-        until((victim.root / "ran-behind").exists)
+        wait_until((victim.root / "ran-behind").exists)
         task_id = told[0].text.split("task ")[1].split(".")[0]
         ended = victim.attack(("TaskOutput", {"task_id": task_id, "timeout": 20_000}), mode="autonomous")
     assert "Read-only file system" in ended[0].text

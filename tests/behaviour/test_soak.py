@@ -14,6 +14,6 @@ def test_random_kills_lose_nothing_that_was_acknowledged() -> None:
     needs.bubblewrap()
     seed = str(random.randrange(1_000_000))
     words = ["--kills", "8", "--clients", "3", "--pause", "0.6", "--seed", seed]
-    done = subprocess.run([sys.executable, str(SOAK), *words], capture_output=True, text=True, timeout=240)
+    done = subprocess.run([sys.executable, str(SOAK), *words], capture_output=True, text=True)
     assert done.returncode == 0, f"seed {seed}:\n{done.stdout}\n{done.stderr}"
     assert "survived 8 kills" in done.stdout

@@ -18,7 +18,8 @@ from typing import Self
 
 import pyte
 
-HANG = 30.0
+from waiting import wait_until
+
 ENTER = "\r"
 ESCAPE = "\x1b"
 CTRL_C = "\x03"
@@ -31,7 +32,6 @@ _AT_TERMINAL = (
     "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
 )
 """Makes the terminal the process's own, so that Ctrl-C and its closing reach it."""
-_NO_ANSWER = "it never came true; the screen:\n"
 
 
 class PseudoTerminal:
@@ -108,45 +108,40 @@ class PseudoTerminal:
         gone = ["".join(row[at].data for at in range(self.screen.columns)).rstrip() for row in self.screen.history.top]
         return "\n".join([*gone, *(line.rstrip() for line in self.screen.display)])
 
-    def until(self, condition: Callable[[], object], seconds: float = HANG) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
+    def until(self, condition: Callable[[], object]) -> None:
+        def is_so() -> bool:
             ended = self.process.poll()
-            assert time.monotonic() < deadline, _NO_ANSWER + self.all()
-            self._take_in(0.02)
-            if ended is not None and not condition():
-                raise AssertionError(f"it ended with {ended}; the screen:\n{self.all()}")
+            self._take_in()
+            found = bool(condition())  # what was true at its end counts
+            assert found or ended is None, f"it ended with {ended}; the screen:\n{self.all()}"
+            return found
 
-    def until_seen(self, *texts: str, seconds: float = HANG) -> None:
+        wait_until(is_so, self.all)
+
+    def until_seen(self, *texts: str) -> None:
         """All of them, anywhere on the screen or above it."""
-        self.until(lambda: all(text.rstrip() in seen for seen in [self.all()] for text in texts), seconds)
+        self.until(lambda: all(text.rstrip() in seen for seen in [self.all()] for text in texts))
 
     def choose(self, key: str, prompt: str = "or a key · Esc ") -> None:
-        """Answers the question that stands there. Keys count only when nobody has typed for a moment, so it is pressed
-        again until it does."""
+        """Answers the question that stands there."""
         self.until(lambda: prompt in self.text())
-        for _ in range(20):
-            self.until_quiet(0.3)
-            self.press(key)
-            deadline = time.monotonic() + 1.0
-            while time.monotonic() < deadline:
-                if prompt not in self.text():
-                    return
-                self._take_in(0.02)
-        raise AssertionError(f"{key!r} was no answer; the screen:\n{self.all()}")
+        self.until_quiet()
+        self.press(key)
+        self.until(lambda: prompt not in self.text())
 
-    def until_quiet(self, seconds: float = 0.4) -> None:
+    def until_quiet(self, seconds: float = 1.0) -> None:
         """A question counts keys only when nobody has typed for a moment; nothing tells when that is over."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self._take_in(0.02)
 
     def until_ended(self) -> int:
-        deadline = time.monotonic() + HANG
-        while self.process.poll() is None:
-            assert time.monotonic() < deadline, _NO_ANSWER + self.all()
-            self._take_in(0.02)
-        self._take_in(0.02)
+        def has_ended() -> bool:
+            self._take_in()
+            return self.process.poll() is not None
+
+        wait_until(has_ended, self.all)
+        self._take_in()
         return self.process.returncode
 
     def settings_are_as_before(self) -> bool:

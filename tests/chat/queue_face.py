@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from chat.answering import text_of
-from chat.talking_face import HANG, TalkingFace
+from chat.talking_face import TalkingFace
 from kitbag.chat.blocks import Said
 from kitbag.chat.face import Deed, Live, Status, Submitted
+from waiting import until_true
 
 
 class QueueFace(TalkingFace):
@@ -41,10 +42,7 @@ class QueueFace(TalkingFace):
         return "\n".join(text_of(block) for block in self.blocks[1:])
 
     async def until(self, condition: Callable[[], object]) -> None:
-        deadline = asyncio.get_running_loop().time() + HANG
-        while not condition():
-            assert asyncio.get_running_loop().time() < deadline, f"it never came true:\n{self.seen()}"
-            await asyncio.sleep(0.005)
+        await until_true(condition, self.seen)
 
 
 def in_a_loop(test: Callable[..., Any]) -> Callable[..., None]:

@@ -19,8 +19,8 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 
 from kitbag.chat.face import Deed
 from kitbag.chat.terminal.terminal import Terminal
+from waiting import until_true
 
-HANG = 20.0
 ENTER, ESCAPE, UP, DOWN = "\r", "\x1b", "\x1b[A", "\x1b[B"
 
 
@@ -106,11 +106,7 @@ class Seen:
         return "\n".join([*gone, *self.rows()]).rstrip()
 
     async def until(self, condition: Callable[[], object]) -> None:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + HANG
-        while not condition():
-            assert loop.time() < deadline, f"it never came true; the screen:\n{self.all()}"
-            await asyncio.sleep(0.01)
+        await until_true(condition, self.all)
 
     async def until_seen(self, *texts: str) -> None:
         await self.until(lambda: all(text in seen for seen in [self.text()] for text in texts))

@@ -19,8 +19,7 @@ from kitbag.permissions.approvals import Approver
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.options import Options
 from kitbag.testing import Rule, Script, Scripted, Step
-
-HANG = 30.0
+from waiting import TEST_TIMEOUT
 
 
 class TalkingFace(AnsweringFace):
@@ -101,6 +100,6 @@ async def talking(
     given = Options(directory=str(world.workspace), model=model, **{"trust_workspace": True, **options})
     played = face or TalkingFace(plain=True)
     provider, patience = (None if model else scripted), Patience(first_wait=0.001)
-    async with asyncio.timeout(HANG):
+    async with asyncio.timeout(TEST_TIMEOUT):
         async with Agent(options=given, provider=provider, approver=approver, patience=patience) as agent:
             yield Talk(world, Chat(played, agent, lambda other: Agent(options=other)), played, scripted)

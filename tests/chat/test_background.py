@@ -15,7 +15,8 @@ from kitbag.runtime.open_sessions import is_open
 from kitbag.runtime.options import Options
 from kitbag.runtime.stopping import stop_task
 from kitbag.testing import Rule, Script, Scripted, Step
-from tasks.workshop import HANG, Workshop, call
+from tasks.workshop import Workshop, call
+from waiting import TEST_TIMEOUT, until_true
 
 __all__ = ["workshop_at_home"]
 pytestmark = pytest.mark.usefixtures("workshop_at_home")
@@ -147,8 +148,7 @@ def test_it_ends_when_it_is_cancelled_and_other_windows_know_as_long_as_it_does_
 
             assert not is_open(workshop.home, session)
             following = asyncio.create_task(follow())
-            while not is_open(workshop.home, session):
-                await asyncio.sleep(0.01)
+            await until_true(lambda: is_open(workshop.home, session))
             following.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await following
@@ -195,14 +195,14 @@ def test_after_a_chat_was_killed_the_next_one_tells_what_its_background_work_cam
         workshop.until(lambda: is_open(workshop.home, session))
     finally:
         killed.kill()
-        killed.communicate(timeout=HANG)
+        killed.communicate(timeout=TEST_TIMEOUT)
     assert not is_open(workshop.home, session)
     release.touch()
 
     async def look() -> None:
         provider = Scripted(Script([Rule([Step(text="I see."), Step(text="Yes.")])]))
         options = Options(directory=str(workshop.world.workspace), resume="last")
-        async with asyncio.timeout(HANG), Agent(options=options, provider=provider) as agent:
+        async with asyncio.timeout(TEST_TIMEOUT), Agent(options=options, provider=provider) as agent:
             assert agent.session.id == session
             background = Background(agent, workshop.home)
             told = await until(background, "has ended")
@@ -217,7 +217,7 @@ def test_after_a_chat_was_killed_the_next_one_tells_what_its_background_work_cam
             background.count_again()
             assert not background.has_news()
         # The one after it has nothing to tell.
-        async with asyncio.timeout(HANG), Agent(options=options, provider=Scripted(Script([]))) as agent:
+        async with asyncio.timeout(TEST_TIMEOUT), Agent(options=options, provider=Scripted(Script([]))) as agent:
             background = Background(agent, workshop.home)
             await background._look()
             assert not background._blocks

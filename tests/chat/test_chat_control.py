@@ -10,7 +10,7 @@ import pytest
 
 from chat.held import begun, model, workshop_at_home
 from chat.queue_face import QueueFace, in_a_loop
-from chat.talking_face import HANG, Talk, talking
+from chat.talking_face import Talk, talking
 from conftest import World
 from kitbag.chat.blocks import Block
 from kitbag.chat.face import Deed, Key, Left, Live, Submitted
@@ -18,6 +18,7 @@ from kitbag.store.private_files import StoreError
 from kitbag.tasks.board import Board
 from kitbag.testing import Rule, Script, Step
 from tasks.workshop import Workshop
+from waiting import TEST_TIMEOUT
 
 __all__ = ["workshop_at_home"]
 pytestmark = pytest.mark.usefixtures("at_home")
@@ -30,7 +31,7 @@ class Conversing:
 
     async def left(self, deed: Left | None = None) -> int:
         self.face.do(deed or Left())
-        return await asyncio.wait_for(self.ending, HANG)
+        return await asyncio.wait_for(self.ending, TEST_TIMEOUT)
 
     async def until_idle(self) -> None:
         await self.face.until(lambda: not self.chat._is_busy() and self.chat._events.empty())
@@ -75,7 +76,7 @@ async def test_what_is_cancelled_in_the_moment_it_was_sent_is_not_lost_without_a
 async def test_to_leave_in_the_moment_something_was_sent_leaves_nothing_half_begun(world: World) -> None:
     async with conversing(world, "An answer.") as here:
         here.face.do("hello", "/context", "more", Left())
-        assert await asyncio.wait_for(here.ending, HANG) == 0
+        assert await asyncio.wait_for(here.ending, TEST_TIMEOUT) == 0
 
 
 @in_a_loop
@@ -241,5 +242,5 @@ async def test_a_face_that_can_be_read_no_more_ends_the_conversation(world: Worl
     face = Deaf()
     async with conversing(world, SLOW, face=face) as here:
         face.do("hello")
-        assert await asyncio.wait_for(here.ending, HANG) == 1
+        assert await asyncio.wait_for(here.ending, TEST_TIMEOUT) == 1
         assert "no more" in face.seen()

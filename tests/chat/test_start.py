@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from chat.queue_face import QueueFace, in_a_loop
-from chat.talking_face import HANG
 from conftest import World
 from kitbag.chat.face import Key, Left
 from kitbag.chat.start import talk
@@ -16,6 +15,7 @@ from kitbag.errors import InvalidError
 from kitbag.library.scopes import find_places
 from kitbag.runtime.open_sessions import held_open
 from kitbag.runtime.options import Options
+from waiting import TEST_TIMEOUT
 
 pytestmark = pytest.mark.usefixtures("at_home")
 
@@ -39,7 +39,7 @@ async def test_one_can_leave_while_a_server_keeps_it_waiting(world: World) -> No
     talking = begin(world, face)
     await face.until(lambda: face.live.activity == "starting" and (world.workspace / "begun").exists())
     face.do(Left(code=130))
-    assert await asyncio.wait_for(talking, HANG) == 130
+    assert await asyncio.wait_for(talking, TEST_TIMEOUT) == 130
     assert face.blocks == []
 
 
@@ -48,7 +48,7 @@ async def test_what_was_said_before_it_was_there_is_answered_in_its_order(world:
     world.write("README.md", "# The Shop\n\nA shop for hats.\n")
     face = QueueFace()
     face.do(Key("cancel"), "What does this project do?", "/mode plan", Left(now=False))
-    assert await asyncio.wait_for(begin(world, face), HANG) == 0
+    assert await asyncio.wait_for(begin(world, face), TEST_TIMEOUT) == 0
     assert face.said()[0] == "What does this project do?"
     assert "A shop for hats." in face.seen()
 
@@ -57,12 +57,12 @@ async def test_what_was_said_before_it_was_there_is_answered_in_its_order(world:
 async def test_a_conversation_that_is_open_elsewhere_is_gone_on_with_only_in_a_copy(world: World) -> None:
     face = QueueFace()
     face.do("hello", Left(now=False))
-    assert await asyncio.wait_for(begin(world, face), HANG) == 0
+    assert await asyncio.wait_for(begin(world, face), TEST_TIMEOUT) == 0
     home = find_places(str(world.workspace)).kitbag_home
     shown = face.seen().partition("kitbag --resume ")[2].split()[0]
     with held_open(home, shown):
         with pytest.raises(InvalidError, match="open in another window"):
-            await asyncio.wait_for(begin(world, QueueFace(), resume=shown), HANG)
+            await asyncio.wait_for(begin(world, QueueFace(), resume=shown), TEST_TIMEOUT)
         again = QueueFace()
         again.do(Left(now=False))
-        assert await asyncio.wait_for(begin(world, again, resume="last", fork=True), HANG) == 0
+        assert await asyncio.wait_for(begin(world, again, resume="last", fork=True), TEST_TIMEOUT) == 0

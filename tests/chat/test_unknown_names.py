@@ -5,10 +5,11 @@ import asyncio
 import pytest
 
 from chat.queue_face import QueueFace
-from chat.talking_face import HANG, talking
+from chat.talking_face import talking
 from conftest import World
 from kitbag.chat.blocks import Remark, Said
 from kitbag.chat.face import Left, Submitted
+from waiting import TEST_TIMEOUT
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_one_leaves_as_one_leaves_a_shell(at_home: World, word: str) -> None:
         face = QueueFace()
         async with talking(at_home, "An answer.", face=face) as here:
             face.do(word)
-            assert await asyncio.wait_for(here.chat.converse(), HANG) == 0
+            assert await asyncio.wait_for(here.chat.converse(), TEST_TIMEOUT) == 0
             assert here.model.requests == []
 
     asyncio.run(talk())
@@ -84,7 +85,7 @@ def test_from_a_pipe_such_a_word_is_a_word(at_home: World) -> None:
         face = QueueFace()
         async with talking(at_home, "An answer.", face=face) as here:
             face.do(Submitted("exit", waits=True), Left(now=False))
-            await asyncio.wait_for(here.chat.converse(), HANG)
+            await asyncio.wait_for(here.chat.converse(), TEST_TIMEOUT)
             assert len(here.model.requests) == 1
 
     asyncio.run(talk())

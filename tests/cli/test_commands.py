@@ -10,12 +10,11 @@ import struct
 import subprocess
 import sys
 import termios
-import time
-from collections.abc import Callable
 
 import pytest
 
-from conftest import TEST_TIMEOUT, World
+from conftest import World
+from waiting import TEST_TIMEOUT, wait_until
 
 LISTINGS = [
     ("skills", "list"),
@@ -229,7 +228,7 @@ def test_ctrl_c_ends_with_130_and_no_traceback(world: World) -> None:
             [sys.executable, "-m", "kitbag", "plugins", "install", str(source)],
             cwd=world.workspace, env=world.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
-        wait_until(lambda: str(lock) in open_files(process.pid), process)
+        wait_until(lambda: str(lock) in open_files(process.pid))
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=TEST_TIMEOUT)
     assert process.returncode == 130, errors
@@ -242,13 +241,6 @@ def open_files(pid: int) -> set[str]:
         with contextlib.suppress(OSError):
             found.add(os.readlink(f"/proc/{pid}/fd/{number}"))
     return found
-
-
-def wait_until(condition: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
-    deadline = time.monotonic() + TEST_TIMEOUT
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
 
 
 def test_doctor_sees_a_plugin_that_was_changed_after_it_was_installed(world: World) -> None:

@@ -15,6 +15,7 @@ import pytest
 from conftest import World
 from kitbag.messages import Usage
 from kitbag.testing import ModelServer, Rule, Script, Step
+from waiting import TEST_TIMEOUT
 
 
 @pytest.fixture
@@ -159,5 +160,5 @@ def in_terminal(world: World, *arguments: str) -> str:
             break
         seen += piece
     os.close(leader)
-    assert process.wait(60) == 0
+    assert process.wait(TEST_TIMEOUT) == 0
     return seen.decode()

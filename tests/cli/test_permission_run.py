@@ -2,17 +2,16 @@
 
 import json
 import os
-import pty
-import select
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 import needs
-from conftest import TEST_TIMEOUT, World
+from cli.terminal_program import TerminalProgram
+from conftest import World
+from waiting import TEST_TIMEOUT
 
 
 @pytest.fixture
@@ -117,46 +116,9 @@ def test_terminal_sequences_and_secrets_don_t_come_through(box: World) -> None:
     assert "\x1b" not in done.stdout + done.stderr
 
 
-class Terminal:
-    """The program at a terminal of its own."""
-
-    def __init__(self, world: World, *words: str) -> None:
-        self.screen = ""
-        program = [sys.executable, "-m", "kitbag", "permissions", "run", *words]
-        self._pid, self._main = pty.fork()
-        if self._pid == 0:
-            os.chdir(world.workspace)
-            os.execve(sys.executable, program, world.env)
-
-    def until(self, text: str) -> None:
-        deadline = time.monotonic() + TEST_TIMEOUT
-        while text not in self.screen:
-            assert time.monotonic() < deadline, self.screen
-            assert self._read(), self.screen
-
-    def type(self, text: str) -> None:
-        os.write(self._main, text.encode())
-
-    def end(self) -> int:
-        deadline = time.monotonic() + TEST_TIMEOUT
-        while self._read():
-            assert time.monotonic() < deadline, self.screen
-        os.close(self._main)
-        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
-
-    def _read(self) -> bool:
-        """False when the program has ended."""
-        if select.select([self._main], [], [], 0.5)[0]:
-            try:
-                self.screen += os.read(self._main, 65536).decode(errors="replace").replace("\r\n", "\n")
-            except OSError:
-                return False
-        return True
-
-
 def test_at_a_terminal_a_person_is_asked_and_what_was_shown_is_run(box: World) -> None:
     text = "touch new; echo \x1b[2K\u202e\u200b\ntouch second"
-    terminal = Terminal(box, text)
+    terminal = TerminalProgram(box, "permissions", "run", text)
     terminal.until("> ")
     for shown in ("touch second", "bubblewrap, workspace writable, no network", "U+202E", "U+200B"):
         assert shown in terminal.screen
@@ -164,7 +126,7 @@ def test_at_a_terminal_a_person_is_asked_and_what_was_shown_is_run(box: World) -
     terminal.type("n\n\n")
     assert terminal.end() == 6
     assert not (box.workspace / "new").exists()
-    terminal = Terminal(box, text)
+    terminal = TerminalProgram(box, "permissions", "run", text)
     terminal.until("> ")
     terminal.type("y\n")
     assert terminal.end() == 0, terminal.screen
@@ -174,7 +136,7 @@ def test_at_a_terminal_a_person_is_asked_and_what_was_shown_is_run(box: World) -
 
 @pytest.mark.parametrize("key", ["\x03", "\x04"])
 def test_to_leave_the_question_runs_nothing(box: World, key: str) -> None:
-    terminal = Terminal(box, "touch new")
+    terminal = TerminalProgram(box, "permissions", "run", "touch new")
     terminal.until("> ")
     terminal.type(key)
     assert terminal.end() == 6

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from conftest import TEST_TIMEOUT, World
+from conftest import World
+from waiting import TEST_TIMEOUT
 
 
 @pytest.fixture

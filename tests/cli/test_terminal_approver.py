@@ -10,17 +10,17 @@ import signal
 import subprocess
 import sys
 import termios
-import time
 from collections.abc import Generator
 from typing import Any
 
 import pytest
 
-from conftest import TEST_TIMEOUT, World
+from conftest import World
 from kitbag.cli.terminal_dialog import _wrapped
+from waiting import TEST_TIMEOUT, wait_until
 
 PROGRAM = """
-import asyncio, json, os, sys
+import asyncio, json, os, signal, sys
 from kitbag.cli import interruption
 from kitbag.cli.terminal_approver import TerminalApprover
 from kitbag.permissions.approvals import Approvals, Permit
@@ -28,7 +28,7 @@ from kitbag.permissions.decide import Permissions
 from kitbag.permissions.model import Protection, Workspace
 from kitbag.permissions.rules import Rules
 
-home, root, settings, seconds, *wishes = sys.argv[1:]
+home, root, settings, *wishes = sys.argv[1:]
 async def main():
     approver = TerminalApprover()
     approvals = Approvals(approver, settings)
@@ -36,7 +36,9 @@ async def main():
     for wish in wishes:
         tool, arguments = json.loads(wish)
         try:
-            async with asyncio.timeout(float(seconds) or None):
+            async with asyncio.timeout(None) as limit:
+                loop = asyncio.get_running_loop()
+                loop.add_signal_handler(signal.SIGUSR1, lambda: limit.reschedule(loop.time()))
                 found = await approvals.authorize(allowed, tool, arguments, asked_by="main")
         except TimeoutError:
             print(json.dumps("timeout"), flush=True)
@@ -53,7 +55,7 @@ interruption.run(main())
 class Terminal:
     """A program whose input and output are pipes, and whose terminal is ours."""
 
-    def __init__(self, world: World, *wishes: object, seconds: float = 0, program: str = PROGRAM) -> None:
+    def __init__(self, world: World, *wishes: object, program: str = PROGRAM) -> None:
         self._screen, inner = pty.openpty()
         self.inner = inner
         self.before = termios.tcgetattr(inner)
@@ -61,7 +63,7 @@ class Terminal:
         self.seen = ""
         # It becomes the leader of a session whose terminal is this one, as in a terminal window.
         start = "import fcntl, sys, termios; fcntl.ioctl(3, termios.TIOCSCTTY, 0); exec(sys.argv.pop(1))"
-        arguments = [str(world.home), str(world.workspace), str(self.settings), str(seconds)]
+        arguments = [str(world.home), str(world.workspace), str(self.settings)]
         self._characters = codecs.getincrementaldecoder("utf-8")()
         self.process = subprocess.Popen(
             [sys.executable, "-c", _at_three(inner) + start, program, *arguments, *map(json.dumps, wishes)],
@@ -71,27 +73,35 @@ class Terminal:
 
     def see(self, text: str) -> str:
         """Reads until the text is on the screen; what is shown up to there."""
-        deadline = time.monotonic() + TEST_TIMEOUT
-        while text not in self.seen:
-            ready, _, _ = select.select([self._screen], [], [], 0.2)
-            if ready:
-                with contextlib.suppress(OSError):
-                    # A read may end inside a character, or between the two of a line's end.
-                    read = self._characters.decode(os.read(self._screen, 65536))
-                    self.seen = (self.seen + read).replace("\r\n", "\n")
-            assert time.monotonic() < deadline, self.seen
-            assert ready or self.process.poll() is None, (self.seen, self.process.communicate())
+
+        def is_there() -> bool:
+            ended = self.process.poll() is not None
+            self._take_in()
+            assert text in self.seen or not ended, (self.seen, self.process.communicate())
+            return text in self.seen
+
+        wait_until(is_there, lambda: self.seen)
         shown, _, self.seen = self.seen.partition(text)
         return shown + text
 
     def read_to_the_end(self) -> None:
         """As a terminal does: a program may wait until what it wrote has been shown."""
-        deadline = time.monotonic() + TEST_TIMEOUT
-        while self.process.poll() is None and time.monotonic() < deadline:
-            ready, _, _ = select.select([self._screen], [], [], 0.05)
-            if ready:
-                with contextlib.suppress(OSError):
-                    self.seen += os.read(self._screen, 65536).decode(errors="replace")
+
+        def has_ended() -> bool:
+            self._take_in()
+            return self.process.poll() is not None
+
+        wait_until(has_ended, lambda: self.seen)
+
+    def _take_in(self) -> None:
+        while select.select([self._screen], [], [], 0)[0]:
+            # A read may end inside a character, or between the two of a line's end.
+            read = self._characters.decode(os.read(self._screen, 65536))
+            self.seen = (self.seen + read).replace("\r\n", "\n")
+
+    def call_off(self) -> None:
+        """As whoever asks does when the answer is not wanted any more."""
+        self.process.send_signal(signal.SIGUSR1)
 
     def type(self, keys: str) -> None:
         os.write(self._screen, keys.encode())
@@ -119,8 +129,8 @@ def _at_three(inner: int) -> str:
 
 
 @contextlib.contextmanager
-def asked(world: World, *wishes: object, seconds: float = 0) -> Generator[Terminal, None, None]:
-    terminal = Terminal(world, *wishes, seconds=seconds)
+def asked(world: World, *wishes: object) -> Generator[Terminal, None, None]:
+    terminal = Terminal(world, *wishes)
     try:
         yield terminal
     finally:
@@ -246,14 +256,15 @@ def test_the_terminal_is_as_it_was_afterwards(world: World) -> None:
 
 
 def test_a_question_can_be_called_off(world: World) -> None:
-    with asked(world, PUSH, seconds=0.5) as terminal:
+    with asked(world, PUSH) as terminal:
         terminal.see("> ")
+        terminal.call_off()
         assert terminal.said() == ["timeout"]
         assert termios.tcgetattr(terminal.inner) == terminal.before
 
 
 def test_without_a_terminal_it_is_refused(world: World) -> None:
-    arguments = [str(world.home), str(world.workspace), str(world.home / "settings.toml"), "0", json.dumps(PUSH)]
+    arguments = [str(world.home), str(world.workspace), str(world.home / "settings.toml"), json.dumps(PUSH)]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *arguments],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, env=world.env, start_new_session=True,

@@ -13,25 +13,28 @@ from typing import Any
 import pytest
 
 from cli.test_terminal_approver import Terminal
-from conftest import TEST_TIMEOUT, World
+from conftest import World
 from kitbag.cli.headless import Wanted, _people
 from kitbag.runtime.options import Options
+from waiting import TEST_TIMEOUT
 
 PROGRAM = """
-import asyncio, json, sys
+import asyncio, json, signal, sys
 from kitbag.cli import interruption
 from kitbag.cli.terminal_asker import TerminalAsker
 from kitbag.errors import KitbagError
 from kitbag.tools.base import PersonQuestion
 
-home, root, settings, seconds, *wishes = sys.argv[1:]
+home, root, settings, *wishes = sys.argv[1:]
 async def main():
     questions = []
     for wish in wishes:
         text, header, options, several = json.loads(wish)
         questions.append(PersonQuestion(text, header, tuple(map(tuple, options)), several))
     try:
-        async with asyncio.timeout(float(seconds) or None):
+        async with asyncio.timeout(None) as limit:
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGUSR1, lambda: limit.reschedule(loop.time()))
             print(json.dumps(await TerminalAsker().ask(tuple(questions))), flush=True)
     except TimeoutError:
         print(json.dumps("timeout"), flush=True)
@@ -45,8 +48,8 @@ WHEN = ("When?", "", [], False)
 
 
 @contextlib.contextmanager
-def asked(world: World, *questions: Any, seconds: float = 0) -> Generator[Terminal, None, None]:
-    terminal = Terminal(world, *questions, seconds=seconds, program=PROGRAM)
+def asked(world: World, *questions: Any) -> Generator[Terminal, None, None]:
+    terminal = Terminal(world, *questions, program=PROGRAM)
     try:
         yield terminal
     finally:
@@ -128,8 +131,9 @@ def test_no_text_of_the_model_passes_for_ours_or_moves_the_cursor(world: World) 
 
 
 def test_questions_can_be_called_off(world: World) -> None:
-    with asked(world, WHEN, seconds=0.5) as terminal:
+    with asked(world, WHEN) as terminal:
         terminal.see("> ")
+        terminal.call_off()
         assert terminal.said() == ["timeout"]
         assert termios.tcgetattr(terminal.inner) == terminal.before
 
@@ -143,7 +147,7 @@ def test_a_terminal_that_is_closed_is_no_answer(world: World) -> None:
 
 
 def test_without_a_terminal_nobody_is_asked(world: World) -> None:
-    arguments = [str(world.home), str(world.workspace), "", "0", json.dumps(WHEN)]
+    arguments = [str(world.home), str(world.workspace), "", json.dumps(WHEN)]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, *arguments],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, env=world.env, start_new_session=True,

@@ -3,15 +3,14 @@
 import json
 import os
 import pty
-import select
 import stat
 import subprocess
 import sys
-import time
 
 import pytest
 
-from conftest import TEST_TIMEOUT, World
+from conftest import World
+from waiting import TEST_TIMEOUT, read_some
 
 
 def bring(world: World) -> None:
@@ -178,11 +177,8 @@ def test_on_a_terminal_a_person_is_asked_after_everything_was_shown(
     )  # fmt: skip
     os.close(theirs)
     shown = b""
-    deadline = time.monotonic() + TEST_TIMEOUT
     while b"[y/N]" not in shown:
-        assert time.monotonic() < deadline
-        if select.select([ours], [], [], 1)[0]:
-            shown += os.read(ours, 65536)
+        shown += read_some(ours)
     assert shown.index(b"touch $CANARY") < shown.index(b"[y/N]")
     os.write(ours, f"{answer}\n".encode())
     assert process.wait(TEST_TIMEOUT) == code

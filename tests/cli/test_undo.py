@@ -3,18 +3,17 @@
 import json
 import os
 import pty
-import select
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from agent.changing import Shop, until_killed
-from conftest import TEST_TIMEOUT, World
+from conftest import World
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import Wish
+from waiting import TEST_TIMEOUT, read_some
 
 
 @pytest.fixture
@@ -199,18 +198,13 @@ def answered(world: World, answer: str) -> int:
     command = [sys.executable, "-m", "kitbag", "undo"]
     process = subprocess.Popen(command, cwd=world.workspace, env=world.env, stdin=theirs, stdout=theirs, stderr=theirs)
     os.close(theirs)
-    seen, deadline = b"", time.monotonic() + TEST_TIMEOUT
+    seen = b""
     try:
         while b"Do it?" not in seen:
-            assert select.select([ours], [], [], max(0, deadline - time.monotonic()))[0], seen
-            seen += os.read(ours, 4_096)
+            seen += read_some(ours)
         os.write(ours, f"{answer}\n".encode())
-        while select.select([ours], [], [], max(0, deadline - time.monotonic()))[0]:
-            try:
-                if not os.read(ours, 4_096):
-                    break
-            except OSError:
-                break  # it has ended
+        while read_some(ours, or_end=True):
+            pass
         return process.wait(TEST_TIMEOUT)
     finally:
         process.kill()

@@ -12,8 +12,8 @@ from conftest import World
 from kitbag.errors import NotFoundError, UsageError
 from kitbag.integrations.claude_sdk import OTHER_TOOLS, options
 from kitbag.testing import ModelServer, Rule, Script, Step
+from waiting import TEST_TIMEOUT
 
-HANG = 90.0
 needs.package("claude_agent_sdk")
 
 
@@ -166,7 +166,7 @@ def test_the_real_cli_loads_a_skill_and_starts_an_agent(world: World, tmp_path: 
         quiet = {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1", "IS_SANDBOX": "1"}
         env = {**server.environment(), **quiet, "HOME": str(world.home), "CLAUDE_CONFIG_DIR": str(tmp_path / "claude")}
         made = options(in_process=in_process, env=env, model="claude-sonnet-4-5", max_turns=6)
-        async with asyncio.timeout(HANG):
+        async with asyncio.timeout(TEST_TIMEOUT):
             return [message async for message in query(prompt="Greet me.", options=made)]
 
     with ModelServer(script) as server:

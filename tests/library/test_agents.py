@@ -2,13 +2,13 @@
 
 import json
 import os
-import time
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cost import processor_limit
 from kitbag.errors import Diagnostic
 from kitbag.library.agents import Agent, read_agent
 from kitbag.library.fields import AGENT_FIELDS, KNOWN_FIELDS, SKILL_FIELDS
@@ -609,9 +609,8 @@ def test_a_broken_head_without_a_word_on_tools_inherits_them(tmp_path: Path) -> 
     ],
 )
 def test_a_hostile_file_costs_little_and_raises_nothing(tmp_path: Path, text: str) -> None:
-    started = time.process_time()
-    agent, notes = read(tmp_path, text)
-    assert time.process_time() - started < 1
+    with processor_limit():
+        agent, notes = read(tmp_path, text)
     assert agent is not None or notes
     assert all(note.file.endswith("reviewer.md") and note.problem and note.fix for note in notes)
 

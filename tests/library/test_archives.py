@@ -11,7 +11,6 @@ import struct
 import subprocess
 import sys
 import tarfile
-import time
 import unicodedata
 import zipfile
 import zlib
@@ -20,8 +19,10 @@ from pathlib import Path
 
 import pytest
 
+from cost import processor_limit, steps
 from kitbag.errors import InvalidError, KitbagError, NotFoundError
 from kitbag.library.archives import is_archive, unpack
+from waiting import TEST_TIMEOUT
 
 TAR_WRITERS = {
     "tar": lambda data: data,
@@ -320,15 +321,13 @@ def test_an_xz_header_that_asks_for_gigabytes_of_memory_is_refused(place: Place)
     place.refused("emory")
 
 
-def test_a_million_zip_entries_are_refused_quickly(place: Place) -> None:
+def test_a_million_zip_entries_are_refused_before_they_are_read(place: Place) -> None:
     entry = b"PK\1\2" + struct.pack("<HHHHHHIIIHHHHHII", 20, 20, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 0)
     directory = b"".join(entry + b"%07d" % number for number in range(1_000_000))
     local = b"PK\3\4" + struct.pack("<HHHHHIIIHH", 20, 0, 0, 0, 0, 0, 0, 0, 7, 0) + b"0000000"
     end = struct.pack("<HHHHIIH", 0, 0, 16_960, 16_960, len(directory), len(local), 0)
     place.archive.write_bytes(local + directory + b"PK\5\6" + end)
-    began = time.monotonic()
-    place.refused("entries")
-    assert time.monotonic() - began < 2
+    assert steps(lambda: place.refused("entries")) < 100_000
 
 
 def test_twenty_thousand_zip_entries_are_refused_by_count(place: Place) -> None:
@@ -336,14 +335,13 @@ def test_twenty_thousand_zip_entries_are_refused_by_count(place: Place) -> None:
     place.refused("10,000 entries")
 
 
-def test_a_million_tar_entries_are_refused_quickly(place: Place) -> None:
+def test_a_million_tar_entries_are_refused_when_there_are_too_many(place: Place) -> None:
     with gzip.open(place.archive, "wb", compresslevel=1) as out:
         block = b"".join(tarfile.TarInfo(f"f{number}").tobuf() for number in range(20_000))
         for _ in range(50):
             out.write(block)
-    began = time.monotonic()
-    place.refused("10,000 entries")
-    assert time.monotonic() - began < 10
+    with processor_limit():
+        assert steps(lambda: place.refused("10,000 entries")) < 11_000 * 1_000
 
 
 def test_ten_thousand_entries_are_taken(place: Place) -> None:
@@ -538,6 +536,6 @@ def test_a_hostile_archive_costs_little_memory(place: Place) -> None:
         "print(re.search('VmHWM:\\\\s+([0-9]+)', open('/proc/self/status').read())[1])\n"
     )
     arguments = [sys.executable, "-c", code, str(place.archive), str(place.destination)]
-    answer = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=True).stdout.split()
+    answer = subprocess.run(arguments, capture_output=True, text=True, timeout=TEST_TIMEOUT, check=True).stdout.split()
     assert answer[0] == "InvalidError"
     assert int(answer[1]) < 100_000

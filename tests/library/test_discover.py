@@ -2,11 +2,11 @@
 
 import os
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
+from cost import processor_limit
 from kitbag.errors import Diagnostic
 from kitbag.library.discover import MAX_DEPTH, MAX_DIRECTORIES, Scan, Side, scan_root
 from kitbag.library.item_files import agent_files, persona_files
@@ -179,9 +179,8 @@ def test_a_gitignore_that_is_malformed_or_hostile_does_no_harm(tmp_path: Path) -
     rules = ["!", "\\", "[z-a]", "[[x]", "a\\", "a*" * 40 + "b", "**/" * 30 + "x", "vendor/", *map(str, range(50_000))]
     root = repository(tmp_path, *rules)
     skills(root, "ok/a", "vendor/b", "a" * 250 + "/c")
-    started = time.perf_counter()
-    assert names(scan(root, scope="project")) == ["a", "c"]
-    assert time.perf_counter() - started < 5
+    with processor_limit():
+        assert names(scan(root, scope="project")) == ["a", "c"]
 
 
 def test_a_gitignore_that_is_a_fifo_or_a_directory_does_not_block(tmp_path: Path) -> None:
@@ -296,9 +295,7 @@ def test_what_is_no_file_does_not_block_and_the_rest_loads(tmp_path: Path) -> No
     (tmp_path / "loop" / "SKILL.md").symlink_to("SKILL.md")
     write(tmp_path / "binary" / "SKILL.md").write_bytes(b"\x7fELF\0\0")
     os.mkfifo(tmp_path / "pipe")
-    started = time.perf_counter()
     found = scan(tmp_path)
-    assert time.perf_counter() - started < 2
     assert names(found) == ["good"]
     assert codes(found.diagnostics) == ["binary", "not-a-file", "not-a-file", "not-a-file", "unreadable"]
     assert all(diagnostic.severity == "error" for diagnostic in found.diagnostics)

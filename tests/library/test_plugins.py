@@ -17,6 +17,7 @@ from kitbag.library.plugin_store import install, remove, set_enabled, verify
 from kitbag.library.plugins import Plugin, installed, read_plugin, roots_of
 from kitbag.library.scopes import Root
 from kitbag.text.source import boundary_of
+from waiting import TEST_TIMEOUT
 
 SKILL = "---\nname: greet\ndescription: Greets people.\n---\nSay hello.\n"
 ACTING_SKILL = "---\nname: act\ndescription: Looks.\n---\nNow: !`git status`\n"
@@ -297,7 +298,7 @@ def test_a_home_without_plugins_costs_no_import_and_creates_nothing(tmp_path: Pa
         "print([name for name in heavy if name in sys.modules])\n"
     )
     arguments = [sys.executable, "-c", code, str(tmp_path / "none")]
-    run = subprocess.run(arguments, capture_output=True, text=True, timeout=30, check=False)
+    run = subprocess.run(arguments, capture_output=True, text=True, timeout=TEST_TIMEOUT, check=False)
     assert run.stdout.strip() == "[]", run.stderr
     assert list(tmp_path.iterdir()) == []
 
@@ -311,7 +312,9 @@ def test_listing_does_not_read_the_files_of_a_plugin(home: str, source: Path) ->
         "print([plugin.name for plugin in installed(sys.argv[1])[0]])\n"
         "print('hashlib' in sys.modules)\n"
     )
-    run = subprocess.run([sys.executable, "-c", code, home], capture_output=True, text=True, timeout=30, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code, home], capture_output=True, text=True, timeout=TEST_TIMEOUT, check=True
+    )
     opened = [line for line in run.stderr.splitlines() if line.startswith(home)]
     assert run.stdout == "['sample']\nFalse\n"
     assert sorted(os.path.basename(path) for path in opened) == ["plugin.json", "plugins.lock.json"]
@@ -626,7 +629,7 @@ def test_nothing_is_executed_by_installing_listing_or_removing(home: str, source
         "remove(sys.argv[2], 'sample')\n"
     )
     arguments = [sys.executable, "-c", code, str(source), home]
-    run = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=True)
+    run = subprocess.run(arguments, capture_output=True, text=True, timeout=TEST_TIMEOUT, check=True)
     assert run.stdout == "('hooks',)\n"
     assert not canary.exists()
 
@@ -898,7 +901,7 @@ def killed_everywhere(
     first: str, second: str, home: str, what: str
 ) -> list[tuple[bool, list[object], bool, list[str]]]:
     arguments = [sys.executable, "-c", KILLED, first, second, home, what]
-    run = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
+    run = subprocess.run(arguments, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     answers = json.loads(run.stdout)
     assert len(answers) > 5
@@ -989,7 +992,7 @@ def test_many_processes_that_install_at_once_all_succeed(home: str, tmp_path: Pa
     running = [
         subprocess.Popen([sys.executable, "-c", code, str(plugin_at(tmp_path / name, name)), home]) for name in names
     ]
-    assert [process.wait(timeout=60) for process in running] == [0] * 8
+    assert [process.wait(timeout=TEST_TIMEOUT) for process in running] == [0] * 8
     plugins, diagnostics = installed(home)
     assert diagnostics == []
     assert [(plugin.name, plugin.enabled) for plugin in plugins] == [(name, True) for name in names]

@@ -2,13 +2,13 @@
 
 import os
 import random
-import time
 from pathlib import Path
 
 import pytest
 from skills_ref import validate
 
 from conftest import World
+from cost import processor_limit
 from kitbag.library.portable import check_portable
 
 ALLOWED = "['allowed-tools', 'compatibility', 'description', 'license', 'metadata', 'name']"
@@ -259,9 +259,8 @@ def test_what_tools_read_in_different_ways_is_refused_by_both(tmp_path: Path, he
 )
 def test_a_hostile_file_is_a_verdict_like_any_other(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "SKILL.md").write_bytes(content)
-    begun = time.perf_counter()
-    assert check_portable(str(tmp_path)) != []
-    assert time.perf_counter() - begun < 1
+    with processor_limit():
+        assert check_portable(str(tmp_path)) != []
 
 
 def test_a_pipe_in_the_place_of_the_file_is_not_waited_for(tmp_path: Path) -> None:

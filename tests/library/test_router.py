@@ -5,14 +5,15 @@ import json
 import subprocess
 import sys
 import threading
-import time
 import weakref
 
 import pytest
 
-from conftest import TEST_TIMEOUT, World
+from conftest import World
+from cost import processor_limit
 from kitbag.library.router import search, words_of
 from library.routing_set import REQUESTS, SKILLS
+from waiting import TEST_TIMEOUT
 
 
 def found(world: World, query: str, **options: str) -> list[str]:
@@ -136,9 +137,8 @@ def test_a_pattern_that_could_take_long_or_matches_all_is_none(world: World, tri
             f"---\nname: s{number}\ndescription: d\ntriggers: ['{trigger}']\n---\nx\n",
         )
     registry = world.registry()
-    begun = time.monotonic()
-    assert search(registry, "q" * 30 + "a" * 300) == []
-    assert time.monotonic() - begun < 5
+    with processor_limit():
+        assert search(registry, "q" * 30 + "a" * 300) == []
 
 
 def test_patterns_that_are_slow_together_end_the_looking(world: World) -> None:
@@ -149,9 +149,8 @@ def test_patterns_that_are_slow_together_end_the_looking(world: World) -> None:
         )
     registry = world.registry()
     search(registry, "first")
-    begun = time.monotonic()
-    search(registry, "a " * 300)
-    assert time.monotonic() - begun < 5
+    with processor_limit():
+        search(registry, "a " * 300)
 
 
 def test_half_a_character_in_a_trigger_is_no_matter(world: World) -> None:

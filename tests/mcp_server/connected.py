@@ -18,8 +18,7 @@ from kitbag.mcp_server.house import House
 from kitbag.mcp_server.http import serve_http
 from kitbag.mcp_server.serving import Listening
 from kitbag.runtime.options import Options
-
-HANG = 30.0
+from waiting import TEST_TIMEOUT
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +33,7 @@ def at_home(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
     async def within() -> None:
-        async with asyncio.timeout(HANG):
+        async with asyncio.timeout(TEST_TIMEOUT):
             await work()
 
     asyncio.run(within())
@@ -52,7 +51,7 @@ class Served:
     async def client(self, mode: str = "auto", **options: Any) -> AsyncIterator[Client]:
         given = {"Authorization": f"Bearer {self.token}"}
         async with (
-            httpx2.AsyncClient(headers=given, timeout=HANG) as http,
+            httpx2.AsyncClient(headers=given, timeout=TEST_TIMEOUT) as http,
             Client(streamable_http_client(self.url, http_client=http), mode=mode, **options) as client,
         ):
             yield client
@@ -61,7 +60,7 @@ class Served:
     async def http(self, **headers: str) -> AsyncIterator[httpx2.AsyncClient]:
         given = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json", **headers}
         given["Accept"] = "application/json, text/event-stream"
-        async with httpx2.AsyncClient(headers={k: v for k, v in given.items() if v}, timeout=HANG) as client:
+        async with httpx2.AsyncClient(headers={k: v for k, v in given.items() if v}, timeout=TEST_TIMEOUT) as client:
             yield client
 
 

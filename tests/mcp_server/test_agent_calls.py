@@ -14,6 +14,7 @@ from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
 from mcp_server.connected import Served, at_home, run, served, text
+from waiting import until_true
 
 __all__ = ["at_home"]  # a fixture that every test here uses
 
@@ -29,8 +30,7 @@ def board(world: World) -> Board:
 
 
 async def until(world: World, status: str) -> None:
-    while not any(task.status == status for task in board(world).all()):
-        await asyncio.sleep(0.02)
+    await until_true(lambda: any(task.status == status for task in board(world).all()))
 
 
 def test_agents_are_listed_and_an_agent_s_answer_comes_back_as_data(world: World) -> None:
@@ -160,8 +160,7 @@ def test_background_work_goes_on_and_its_end_is_told_with_a_later_call(world: Wo
                 said = await text(client, "Task", subagent_type="Explore", prompt="Find.", run_in_background=True)
                 assert "started in the background" in said
                 task_id = said.split("Task: ")[1].split("\n")[0]
-                while board(world).find(task_id).status != "completed":
-                    await asyncio.sleep(0.05)
+                await until_true(lambda: board(world).find(task_id).status == "completed")
                 later = await text(client, "list_loaded_skills")
                 assert f'task-id="{task_id}"' in later
                 assert "The answer is 42." in later

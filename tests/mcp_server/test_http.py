@@ -15,6 +15,7 @@ from kitbag.errors import InvalidError, UsageError
 from kitbag.mcp_server.http import LARGEST_BODY
 from kitbag.mcp_server.serving import Listening
 from mcp_server.connected import Served, at_home, run, served, text
+from waiting import TEST_TIMEOUT
 
 LOAD = {"name": "load_skill", "arguments": {"skill_name": "deploy"}}
 INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
@@ -246,7 +247,7 @@ def test_the_token_is_neither_printed_nor_in_the_arguments(world: World) -> None
         assert token not in Path(f"/proc/{process.pid}/cmdline").read_text()
         assert token not in Path(f"/proc/{process.pid}/environ").read_text()
         process.terminate()
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=TEST_TIMEOUT)
         assert process.returncode == 143
         assert out == ""
         assert token not in err

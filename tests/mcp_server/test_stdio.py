@@ -13,6 +13,7 @@ from conftest import World
 from kitbag.mcp_server.stdio import LONGEST_LINE
 from mcp_server.connected import at_home, over_stdio, run, text
 from mcp_server.test_agent_calls import board, scripted, until
+from waiting import TEST_TIMEOUT, until_true
 
 INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 
@@ -59,7 +60,7 @@ class Process:
         return answer["result"]
 
     def end(self) -> tuple[bytes, bytes, int]:
-        out, err = self.process.communicate(timeout=20)
+        out, err = self.process.communicate(timeout=TEST_TIMEOUT)
         return out, err, self.process.returncode
 
 
@@ -127,8 +128,7 @@ def test_a_client_that_leaves_stops_what_works_in_front_and_leaves_what_works_be
     process.send({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call})
 
     async def begun() -> None:
-        while sum(task.status == "running" for task in board(world).all()) < 2:
-            await asyncio.sleep(0.05)
+        await until_true(lambda: sum(task.status == "running" for task in board(world).all()) == 2)
 
     run(begun)
     _, _, code = process.end()

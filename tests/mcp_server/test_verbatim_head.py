@@ -1,9 +1,10 @@
 """A head as its author wrote it, or none: nothing in between."""
 
-import time
+import contextlib
 
 import pytest
 
+from cost import processor_limit
 from kitbag.mcp_server.verbatim_head import NotVerbatimError, verbatim_head
 
 
@@ -56,10 +57,6 @@ def test_nor_has_a_file_without_a_head(data: bytes) -> None:
 
 
 def test_a_hostile_head_costs_little() -> None:
-    begun = time.process_time()
     for text in ("a: " + "[" * 5_000, "a: " + "{b: " * 5_000, "a: [" + "1, " * 100_000 + "]", "a: " + "9" * 4_500):
-        try:
+        with processor_limit(), contextlib.suppress(NotVerbatimError):
             head(text)
-        except NotVerbatimError:
-            continue
-    assert time.process_time() - begun < 10

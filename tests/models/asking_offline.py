@@ -9,8 +9,7 @@ from conftest import World
 from kitbag.events import Event, RunEnded, ToolStarted
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.options import Options
-
-HANG = 30.0
+from waiting import TEST_TIMEOUT
 
 
 class Desk:
@@ -27,7 +26,7 @@ class Desk:
     async def _ask(self, requests: tuple[str, ...], options: Options) -> str:
         self.events = []
         ended: RunEnded | None = None
-        async with asyncio.timeout(HANG), Agent("offline", options=options) as agent:
+        async with asyncio.timeout(TEST_TIMEOUT), Agent("offline", options=options) as agent:
             for request in requests:
                 async with agent.run(request) as run:
                     self.events += [event async for event in run]

@@ -25,6 +25,7 @@ from kitbag.models.provider import (
 )
 from kitbag.testing import Fault, ModelServer, Rule, Script, Step
 from models.conftest import adapter
+from waiting import TEST_TIMEOUT
 
 Connect = Callable[..., Provider]
 READ = ToolSpec("Read", "Reads a file.", {"type": "object", "properties": {"file_path": {"type": "string"}}})
@@ -317,7 +318,7 @@ def test_a_message_that_stops_without_a_reason_is_not_complete() -> None:
 
 
 def test_leaving_early_closes_the_connection(connect: Connect) -> None:
-    with ModelServer(script(Step(text="x" * 1000, fault=Fault(kind="idle", seconds=60)))) as server:
+    with ModelServer(script(Step(text="x" * 1000, fault=Fault(kind="idle", seconds=3_600)))) as server:
         provider = connect(server)
 
         async def go() -> None:
@@ -326,7 +327,7 @@ def test_leaving_early_closes_the_connection(connect: Connect) -> None:
                     break
             await provider.close()
 
-        asyncio.run(asyncio.wait_for(go(), 10))
+        asyncio.run(asyncio.wait_for(go(), TEST_TIMEOUT))
 
 
 def test_a_long_conversation_is_encoded_once(connect: Connect) -> None:

@@ -12,9 +12,9 @@ import pytest
 
 from kitbag.models.direct_post import DirectPost, place_of
 from kitbag.models.posting import PostError, is_proxied
+from waiting import TEST_TIMEOUT, until_true
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"
-HANG = 20.0
 
 
 class Server:
@@ -64,7 +64,7 @@ async def serving(server: Server, tls: ssl.SSLContext | None = None) -> AsyncIte
         yield f"http{'s' if tls else ''}://127.0.0.1:{server.port}/v1?x=1"
     finally:
         listening.close()
-        await asyncio.wait_for(asyncio.gather(*server.tasks), HANG)
+        await asyncio.wait_for(asyncio.gather(*server.tasks), TEST_TIMEOUT)
 
 
 async def fetch(post: DirectPost, url: str, body: bytes = b"{}") -> tuple[int, bytes]:
@@ -72,19 +72,19 @@ async def fetch(post: DirectPost, url: str, body: bytes = b"{}") -> tuple[int, b
         return answer.status, b"".join([chunk async for chunk in answer.chunks()])
 
 
-def run(server: Server, *, idle: float = HANG, times: int = 1) -> list[tuple[int, bytes]]:
+def run(server: Server, *, idle: float = TEST_TIMEOUT, times: int = 1) -> list[tuple[int, bytes]]:
     async def go() -> list[tuple[int, bytes]]:
-        post = DirectPost(idle, HANG)
+        post = DirectPost(idle, TEST_TIMEOUT)
         async with serving(server) as url:
             try:
                 return [await fetch(post, url) for _ in range(times)]
             finally:
                 await post.close()
 
-    return asyncio.run(asyncio.wait_for(go(), HANG * 2))
+    return asyncio.run(asyncio.wait_for(go(), TEST_TIMEOUT))
 
 
-def failure(server: Server, idle: float = HANG) -> PostError:
+def failure(server: Server, idle: float = TEST_TIMEOUT) -> PostError:
     with pytest.raises(PostError) as caught:
         run(server, idle=idle)
     return caught.value
@@ -125,12 +125,11 @@ def test_a_connection_that_ends_with_its_answer_is_not_used_again(answer: bytes)
 
 def test_a_connection_that_the_server_left_meanwhile_is_not_used_again() -> None:
     async def go() -> int:
-        server, post = Server(OK, OK, close=True), DirectPost(HANG, HANG)
+        server, post = Server(OK, OK, close=True), DirectPost(TEST_TIMEOUT, TEST_TIMEOUT)
         async with serving(server) as url:
             assert await fetch(post, url) == (200, b"hi")
-            await asyncio.wait_for(server.gone.wait(), HANG)
-            while not all(connection.reader.at_eof() for connection in post._free):
-                await asyncio.sleep(0.001)
+            await asyncio.wait_for(server.gone.wait(), TEST_TIMEOUT)
+            await until_true(lambda: all(connection.reader.at_eof() for connection in post._free))
             assert await fetch(post, url) == (200, b"hi")
             await post.close()
         return server.connections
@@ -141,7 +140,7 @@ def test_a_connection_that_the_server_left_meanwhile_is_not_used_again() -> None
 def test_an_answer_of_which_the_end_was_not_read_leaves_its_connection_usable() -> None:
     async def go() -> int:
         chunked = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n4\r\ndone\r\n0\r\n\r\n"
-        server, post = Server(chunked, OK), DirectPost(HANG, HANG)
+        server, post = Server(chunked, OK), DirectPost(TEST_TIMEOUT, TEST_TIMEOUT)
         async with serving(server) as url:
             async with post.post(url, {}, b"{}") as answer:
                 async for chunk in answer.chunks():
@@ -156,7 +155,7 @@ def test_an_answer_of_which_the_end_was_not_read_leaves_its_connection_usable() 
 
 def test_several_requests_run_at_once() -> None:
     async def go() -> int:
-        server, post = Server(*[OK] * 6), DirectPost(HANG, HANG)
+        server, post = Server(*[OK] * 6), DirectPost(TEST_TIMEOUT, TEST_TIMEOUT)
         async with serving(server) as url:
             found = await asyncio.gather(*(fetch(post, url) for _ in range(3)))
             assert found == [(200, b"hi")] * 3
@@ -185,10 +184,10 @@ def test_a_server_that_refuses_before_it_has_read_all_is_heard() -> None:
             self.gone.set()
 
     async def go() -> tuple[int, bytes]:
-        server, post = Refusing(), DirectPost(HANG, HANG)
+        server, post = Refusing(), DirectPost(TEST_TIMEOUT, TEST_TIMEOUT)
         async with serving(server) as url:
             found = await fetch(post, url, b"x" * 5_000_000)
-            await asyncio.wait_for(server.gone.wait(), HANG)
+            await asyncio.wait_for(server.gone.wait(), TEST_TIMEOUT)
             return found
 
     assert asyncio.run(go()) == (413, b"long")
@@ -234,7 +233,7 @@ def test_where_nobody_listens_nothing_is_reached() -> None:
         async with serving(server):
             pass
         with pytest.raises(PostError) as caught:
-            await fetch(DirectPost(HANG, HANG), f"http://127.0.0.1:{server.port}/")
+            await fetch(DirectPost(TEST_TIMEOUT, TEST_TIMEOUT), f"http://127.0.0.1:{server.port}/")
         return caught.value
 
     assert asyncio.run(go()).kind == "unreachable"
@@ -244,7 +243,7 @@ def test_leaving_an_answer_that_goes_on_ends_the_connection() -> None:
     async def go() -> None:
         server, post = (
             Server(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n"),
-            DirectPost(HANG, HANG),
+            DirectPost(TEST_TIMEOUT, TEST_TIMEOUT),
         )
         async with serving(server) as url:
             async with post.post(url, {}, b"{}") as answer:
@@ -252,22 +251,21 @@ def test_leaving_an_answer_that_goes_on_ends_the_connection() -> None:
                     break
             assert post._free == []
             # The server waits for the next request on this connection, and learns that there will be none.
-            await asyncio.wait_for(server.gone.wait(), HANG)
+            await asyncio.wait_for(server.gone.wait(), TEST_TIMEOUT)
 
     asyncio.run(go())
 
 
 def test_cancelling_ends_the_connection_at_once() -> None:
     async def go() -> None:
-        server, post = Server(None), DirectPost(HANG, HANG)
+        server, post = Server(None), DirectPost(TEST_TIMEOUT, TEST_TIMEOUT)
         async with serving(server) as url:
             task = asyncio.create_task(fetch(post, url))
-            while not server.requests:
-                await asyncio.sleep(0.001)
+            await until_true(lambda: server.requests)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            await asyncio.wait_for(server.gone.wait(), HANG)
+            await asyncio.wait_for(server.gone.wait(), TEST_TIMEOUT)
 
     asyncio.run(go())
 
@@ -291,7 +289,7 @@ def test_an_address_is_taken_apart() -> None:
 
 def test_a_header_can_not_bring_another() -> None:
     async def go() -> None:
-        async with DirectPost(HANG, HANG).post("http://127.0.0.1:9/", {"x-key": "a\r\nevil: b"}, b""):
+        async with DirectPost(TEST_TIMEOUT, TEST_TIMEOUT).post("http://127.0.0.1:9/", {"x-key": "a\r\nevil: b"}, b""):
             pass
 
     with pytest.raises(PostError) as caught:
@@ -319,7 +317,7 @@ def over_tls(certificate: tuple[Path, Path]) -> Callable[[], list[tuple[int, byt
         async def both() -> list[tuple[int, bytes]]:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(*certificate)
-            post = DirectPost(HANG, HANG)
+            post = DirectPost(TEST_TIMEOUT, TEST_TIMEOUT)
             async with serving(Server(OK, OK), context) as url:
                 try:
                     return [await fetch(post, url), await fetch(post, url)]

@@ -1,13 +1,13 @@
 """The model that is none: it says so, acts only through tools, and follows from the request alone."""
 
 import asyncio
-import time
 from contextlib import aclosing
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cost import processor_limit
 from kitbag.messages import Message, Text, ToolCall, ToolResult, user
 from kitbag.models.offline import FIRST_LINE, Offline
 from kitbag.models.offline_requests import FORMS
@@ -112,9 +112,8 @@ def test_what_is_attached_to_a_result_does_not_begin_anew() -> None:
      "<standard-input>x</standard-input>", "(a", "a-b.c/d ", "\x00"],
 )  # fmt: skip
 def test_whatever_is_pasted_takes_no_longer_than_reading_it(piece: str) -> None:
-    begun = time.monotonic()
-    ask(user("review " + piece * (2_000_000 // len(piece))))
-    assert time.monotonic() - begun < 20  # a hang, not a figure
+    with processor_limit():
+        ask(user("review " + piece * (2_000_000 // len(piece))))
 
 
 @given(

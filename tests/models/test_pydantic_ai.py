@@ -31,6 +31,7 @@ from kitbag.models.provider import (
 )
 from kitbag.models.pydantic_ai import PydanticAI
 from kitbag.testing import Fault, ModelServer, Rule, Script, Step
+from waiting import TEST_TIMEOUT
 
 library = pytest.mark.usefixtures("pydantic_ai_is_there")
 openai = pytest.mark.usefixtures("pydantic_ai_is_there", "openai_is_there")
@@ -359,7 +360,7 @@ def test_leaving_early_ends_the_request() -> None:
             async for _ in stream:
                 break
 
-    asyncio.run(asyncio.wait_for(go(), 30))
+    asyncio.run(asyncio.wait_for(go(), TEST_TIMEOUT))
     assert recorded.closed
 
 

@@ -12,7 +12,8 @@ import pytest
 from kitbag.net.exchange import Route
 from kitbag.net.fetch import Fetched, fetch_now
 from kitbag.net.policy import HostPolicy, Limits
-from net.servers import HANG, Answer, Everywhere, Get, Serve, Server
+from net.servers import Answer, Everywhere, Get, Serve, Server
+from waiting import TEST_TIMEOUT
 
 MAKE_CERTIFICATE = (
     "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
@@ -48,7 +49,7 @@ def get() -> Get:
         return fetch_now(
             url,
             policy=HostPolicy(allow_private=opened, **policy),
-            limits=limits or Limits(seconds=HANG),
+            limits=limits or Limits(seconds=TEST_TIMEOUT),
             method=method,
             route=Route(resolver=Everywhere()),
         )

@@ -10,9 +10,7 @@ from typing import Any
 import httpcore2
 
 from kitbag.net.fetch import Fetched
-
-HANG = 20
-"""Seconds after which a test that hangs fails."""
+from waiting import TEST_TIMEOUT
 
 Answer = Callable[[str, socket.socket], None]
 
@@ -60,7 +58,7 @@ class Server:
                 threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        connection.settimeout(HANG)
+        connection.settimeout(TEST_TIMEOUT)
         try:
             if self._tls is not None:
                 connection = self._tls.wrap_socket(connection, server_side=True)

@@ -14,7 +14,8 @@ from kitbag.net.errors import FetchError
 from kitbag.net.exchange import Route
 from kitbag.net.fetch import fetch, fetch_now
 from kitbag.net.policy import HostPolicy, Limits
-from net.servers import HANG, Everywhere, Get, Internet, Names, Serve, redirect, reply
+from net.servers import Everywhere, Get, Internet, Names, Serve, redirect, reply
+from waiting import TEST_TIMEOUT
 
 SECRET = "hunter2"
 
@@ -129,7 +130,7 @@ def test_no_url_and_no_redirect_leads_inside(location: str, serve: Serve) -> Non
     network, names = Internet(), Names(docs_example=["93.184.216.34"], inside_example=["127.0.0.1"])
     for url in (location.format(port=server.port), f"http://docs.example:{server.port}/start"):
         with pytest.raises(FetchError) as caught:
-            fetch_now(url, policy=HostPolicy(), limits=Limits(seconds=HANG), route=Route(names, network))
+            fetch_now(url, policy=HostPolicy(), limits=Limits(seconds=TEST_TIMEOUT), route=Route(names, network))
         assert caught.value.kind in ("url", "address")
     assert set(server.paths) <= {"/start"}
     assert set(network.connected) <= {"93.184.216.34"}
@@ -248,13 +249,13 @@ def test_a_fetch_can_be_cancelled_and_closes_its_connection(serve: Serve) -> Non
         task = asyncio.create_task(
             fetch(url, policy=policy, limits=Limits(seconds=600, idle_seconds=600), route=Route(Everywhere()))
         )
-        assert await asyncio.to_thread(asked.wait, HANG)
+        assert await asyncio.to_thread(asked.wait, TEST_TIMEOUT)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(task, HANG)
+            await asyncio.wait_for(task, TEST_TIMEOUT)
 
     asyncio.run(scene())
-    assert server.closed_by_client.wait(HANG)
+    assert server.closed_by_client.wait(TEST_TIMEOUT)
 
 
 def test_many_fetches_run_beside_each_other(serve: Serve) -> None:
@@ -311,5 +312,7 @@ def test_importing_the_package_imports_no_http_library_and_no_event_loop() -> No
     code = (
         f"import sys; before = set(sys.modules); import {modules}; print(sorted((set(sys.modules) - before) & {heavy}))"
     )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=HANG, check=True)
+    shown = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=TEST_TIMEOUT, check=True
+    )
     assert shown.stdout.strip() == "[]"

@@ -14,7 +14,8 @@ from kitbag.net.errors import FetchError
 from kitbag.net.exchange import Route
 from kitbag.net.fetch import fetch_now
 from kitbag.net.policy import HostPolicy, Limits
-from net.servers import HANG, Everywhere, Get, Serve, reply
+from net.servers import Everywhere, Get, Serve, reply
+from waiting import TEST_TIMEOUT
 
 MEGA = 1024 * 1024
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -36,7 +37,7 @@ def test_two_gigabytes_are_cut_at_the_limit_and_not_kept(serve: Serve, get: Get)
     assert fetched.text == "x" * MEGA
     assert fetched.truncated
     assert "longer than 1,048,576 bytes" in fetched.cut
-    assert server.closed_by_client.wait(HANG)
+    assert server.closed_by_client.wait(TEST_TIMEOUT)
     with pytest.raises(FetchError) as caught:
         get(f"http://docs.example:{server.port}/", server, limits=Limits(body_bytes=MEGA, over="refuse"))
     assert caught.value.kind == "limit"
@@ -110,7 +111,7 @@ def test_a_slow_drip_ends_with_the_time_and_what_came_is_kept(serve: Serve, get:
     fetched = get(f"http://docs.example:{server.port}/", server, limits=Limits(seconds=0.5))
     assert fetched.body.startswith(b"begin")
     assert "0.5 seconds" in fetched.cut
-    assert server.closed_by_client.wait(HANG)
+    assert server.closed_by_client.wait(TEST_TIMEOUT)
     with pytest.raises(FetchError):
         get(f"http://docs.example:{server.port}/", server, limits=Limits(seconds=0.5, over="refuse"))
     stop.set()
@@ -134,10 +135,10 @@ def test_silence_ends_before_the_whole_time(serve: Serve, get: Get) -> None:
     def silent(path: str, to: socket.socket) -> None:
         if path == "/body":
             to.sendall(OK + b"Content-Length: 10\r\n\r\nabc")
-        stop.wait(HANG)
+        stop.wait(TEST_TIMEOUT)
 
     server = serve(silent)
-    limits = Limits(seconds=HANG, idle_seconds=0.2)
+    limits = Limits(seconds=TEST_TIMEOUT, idle_seconds=0.2)
     with pytest.raises(FetchError) as caught:
         get(f"http://docs.example:{server.port}/head", server, limits=limits)
     assert caught.value.kind == "time"
@@ -301,7 +302,7 @@ PIECES += [
 def test_any_answer_is_a_result_or_a_fetch_error(serve: Serve, answer: bytes) -> None:
     server = serve(answer)
     policy = HostPolicy(allow_private=[f"docs.example:{server.port}"])
-    url, limits = f"http://docs.example:{server.port}/", Limits(seconds=HANG)
+    url, limits = f"http://docs.example:{server.port}/", Limits(seconds=TEST_TIMEOUT)
     try:
         shown = fetch_now(url, policy=policy, limits=limits, route=Route(Everywhere())).text or ""
     except FetchError as error:

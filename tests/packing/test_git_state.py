@@ -3,11 +3,11 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from cost import bytes_read
 from kitbag.packing.compose import environment_here
 from kitbag.packing.git_state import GitState, git_state
 
@@ -194,9 +194,7 @@ def test_what_is_no_file_neither_blocks_nor_lies(tmp_path: Path, name: str, kind
         path.mkdir()
     elif kind != "gone":
         path.symlink_to("/dev/zero" if kind == "zero" else path)
-    begun = time.monotonic()
     state = said(where)
-    assert time.monotonic() - begun < 5
     assert state == (
         "nothing"
         if name == "HEAD"
@@ -220,9 +218,9 @@ def test_a_huge_file_of_packed_branches_is_read_in_pieces(tmp_path: Path) -> Non
     assert said(where) == f"wanted at {SHA[:12]}"
     with open(where / ".git" / "packed-refs", "wb") as file:
         file.truncate(3 << 30)
-    begun = time.monotonic()
-    assert said(where) == "wanted"  # it can't be told whether there is a commit
-    assert time.monotonic() - begun < 10
+    with bytes_read() as read:
+        assert said(where) == "wanted"  # it can't be told whether there is a commit
+        assert read() < 200 << 20
 
 
 def test_a_line_of_packed_branches_that_a_piece_cuts_is_read_whole(tmp_path: Path) -> None:

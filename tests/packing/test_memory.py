@@ -1,12 +1,12 @@
 """Memory files: found, ordered, imported and capped, and nothing read that should not be."""
 
 import os
-import time
 from pathlib import Path
 
 import pytest
 
 from conftest import World
+from cost import processor_limit
 from kitbag.library.scopes import Places
 from kitbag.packing.memory import Memories, read_memory
 
@@ -237,9 +237,7 @@ def test_what_is_no_text_is_told_and_never_waited_for(world: World, kind: str) -
                 listening.bind(name)
         else:
             path.symlink_to("/proc/1/mem" if os.getuid() == 0 else "/root/x")
-    begun = time.monotonic()
     memories = read(world)
-    assert time.monotonic() - begun < 5
     assert [memory.text for memory in memories.files] == ["Fine. @bad.md"]
     assert problems(memories)[0].startswith("AGENTS.md:0: ")
 
@@ -319,11 +317,10 @@ def test_a_limit_of_one_s_own_is_kept(world: World) -> None:
     ],
     ids=range(12),
 )
-def test_no_file_takes_long(world: World, text: str) -> None:
+def test_no_file_costs_more_than_its_length_asks_for(world: World, text: str) -> None:
     world.write("AGENTS.md", text)
-    begun = time.monotonic()
-    memories = read(world)
-    assert time.monotonic() - begun < 5
+    with processor_limit():
+        memories = read(world)
     assert sum(len(memory.text) for memory in memories.files) < 41_000
 
 

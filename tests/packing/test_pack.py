@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conftest import TEST_TIMEOUT, World
+from conftest import World
 from kitbag.packing.fit import Budgets, OverBudgetError
 from kitbag.packing.pack import Packer, PackOptions, pack
 from kitbag.packing.references import RefusedError
 from kitbag.packing.tasks_in import load_task, parse_task
+from waiting import TEST_TIMEOUT, wait_until
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -565,14 +565,10 @@ def test_ending_the_program_ends_the_commands_it_runs(world: World) -> None:
         cwd=world.workspace, env=world.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     begun = world.workspace / "begun"
-    deadline = time.monotonic() + TEST_TIMEOUT
-    while not (begun.exists() and is_running(seconds)):
-        assert time.monotonic() < deadline
-        assert process.poll() is None
+    wait_until(lambda: begun.exists() and is_running(seconds))
     process.terminate()
     assert process.wait(TEST_TIMEOUT) == 143
-    while is_running(seconds):
-        assert time.monotonic() < deadline
+    wait_until(lambda: not is_running(seconds))
 
 
 def is_running(word: str) -> bool:

@@ -2,7 +2,6 @@
 
 import os
 import re
-import time
 import uuid
 from collections.abc import Mapping
 from functools import partial
@@ -14,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import World
+from cost import bytes_read, steps
 from kitbag.errors import Diagnostic
 from kitbag.library.scopes import Places, Scope
+from kitbag.packing import reference_plan
 from kitbag.packing.reference_paths import Walk, expand, read_pattern
 from kitbag.packing.references import (
     CommandFailedError,
@@ -33,6 +34,7 @@ from kitbag.packing.rights import Rights
 from kitbag.packing.shell_words import fill_command
 from kitbag.permissions.command_runner import MARK, run_command
 from kitbag.settings import Settings
+from waiting import TEST_TIMEOUT
 
 NAMES = frozenset(("CANARY", "PLAIN", "EMPTY", "UNSET"))
 USUAL = Limits()
@@ -502,15 +504,18 @@ def test_D31_a_glob_is_sorted_and_names_its_files(case: Case) -> None:
     assert re.findall("<.*>", case.resolve("@docs/{b.md,sub/*}").text) == ["<b.md>", "<sub/d.md>"]
 
 
-def test_D31_a_glob_over_thousands_of_files_is_quick_and_says_what_it_left_out(case: Case) -> None:
+def test_D31_a_glob_over_thousands_of_files_reads_a_few_and_says_what_it_left_out(
+    case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reference_plan, "Walk", partial(Walk, seconds=TEST_TIMEOUT))
     big = case.world.workspace / "big"
     for folder in range(20):
         (big / f"{folder:02}").mkdir(parents=True)
         for number in range(500):
-            os.close(os.open(big / f"{folder:02}/{number:04}.md", os.O_CREAT))
-    start = time.monotonic()
-    done = case.resolve("@big/**/* and more", limits=Limits(files=20))
-    assert time.monotonic() - start < 2
+            (big / f"{folder:02}/{number:04}.md").write_text("x" * 10_000)
+    with bytes_read() as read:
+        done = case.resolve("@big/**/* and more", limits=Limits(files=20))
+        assert read() < 1_000_000
     assert done.text.endswith("\n[truncated: 20 of 10000 files] and more")
     assert done.counts.files == 20
     names = re.findall(r"\[file: (.*)\]", done.text)
@@ -529,9 +534,9 @@ def test_D31_a_walk_that_is_stopped_says_that_there_is_more(case: Case) -> None:
 
 
 def test_D31_a_million_alternatives_are_not_expanded(case: Case) -> None:
-    start = time.monotonic()
-    done = case.resolve(f"@{'{a,b}' * 20} end")
-    assert time.monotonic() - start < 2
+    text = f"@{'{a,b}' * 20} end"
+    done = case.resolve(text)
+    assert steps(lambda: case.resolve(text)) < 100_000
     assert done.text == "[truncated: 64 of 1048576 alternatives] end"
     assert codes(done.warnings) == [("limit", 1)]
 
@@ -675,7 +680,7 @@ def test_D35_fifty_megabytes_of_output_are_cut_with_a_marker(case: Case) -> None
 
 
 def test_D35_output_without_end_is_stopped(case: Case) -> None:
-    done = case.resolve("!`yes`", limits=Limits(output_characters=10, command_seconds=2))
+    done = case.resolve("!`yes`", limits=Limits(output_characters=10, command_seconds=TEST_TIMEOUT))
     assert done.text.startswith("[command stopped")
     assert "y\ny\n" in done.text
     assert case.leftovers() == []
@@ -689,12 +694,10 @@ def test_D35_invalid_utf8_and_terminal_sequences_are_removed(case: Case) -> None
 
 
 def test_D35_what_never_ends_is_killed_with_its_whole_group(case: Case) -> None:
-    start = time.monotonic()
     done = case.resolve(
         "```!\necho begun\ntrap '' TERM\nsleep 600 & sleep 601 & sleep 602\n```", limits=Limits(command_seconds=0.5)
     )
-    assert time.monotonic() - start < 5
-    assert done.text == "[command stopped after 0.5 s]\nbegun"
+    assert done.text.removesuffix("\nbegun") == "[command stopped after 0.5 s]"
     assert codes(done.warnings) == [("command-failed", 1)]
     assert case.leftovers() == []
 
@@ -711,9 +714,7 @@ def test_D35_what_never_ends_is_killed_with_its_whole_group(case: Case) -> None:
     ],
 )
 def test_D35_a_child_in_the_background_neither_holds_us_nor_stays(case: Case, child: str) -> None:
-    start = time.monotonic()
-    done = case.resolve(f"```!\n{child}\necho done\n```", limits=Limits(command_seconds=30))
-    assert time.monotonic() - start < 5
+    done = case.resolve(f"```!\n{child}\necho done\n```", limits=Limits(command_seconds=TEST_TIMEOUT))
     assert "done" in done.text or child == "yes &"
     assert not done.text.startswith("[")
     assert case.leftovers() == []
@@ -769,9 +770,16 @@ def test_D35_a_command_that_begins_with_a_dash_is_no_option(case: Case) -> None:
 
 def test_a_slow_command_reports_progress_each_second(case: Case) -> None:
     seen: list[tuple[str, float]] = []
-    case.resolve("!`echo quick` !`sleep 2.3`", progress=lambda command, seconds: seen.append((command, seconds)))
-    assert [command for command, _ in seen] == ["sleep 2.3", "sleep 2.3"]
-    assert [round(seconds) for _, seconds in seen] == [1, 2]
+
+    def progress(command: str, seconds: float) -> None:
+        seen.append((command, seconds))
+        if len(seen) == 2:
+            case.world.write("go", "")
+
+    slow = "until [ -e go ]; do sleep 0.02; done"
+    case.resolve(f"!`{slow}`", progress=progress)
+    assert {command for command, _ in seen} == {slow}
+    assert all(seconds >= number for number, (_, seconds) in enumerate(seen, start=1))
 
 
 def test_D35_a_command_inside_a_command_carries_both_marks(case: Case) -> None:
@@ -794,9 +802,9 @@ def test_an_interrupt_leaves_no_process(case: Case) -> None:
 def test_a_large_file_is_cut_and_says_so(case: Case) -> None:
     path = case.world.write("big.md", "ü" * 100)
     os.truncate(path, 100 * 1024 * 1024)
-    start = time.monotonic()
-    done = case.resolve("@big.md end", limits=Limits(file_bytes=101))
-    assert time.monotonic() - start < 1
+    with bytes_read() as read:
+        done = case.resolve("@big.md end", limits=Limits(file_bytes=101))
+        assert read() < 1_000_000
     assert done.text == "ü" * 50 + "\n[truncated: first 101 of 104857600 bytes of big.md] end"
     assert done.insertions[0].cut == 100 * 1024 * 1024 - 101
     assert codes(done.warnings) == [("limit", 1)]

@@ -3,16 +3,14 @@
 import json
 import os
 import pty
-import select
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from conftest import TEST_TIMEOUT, World
+from conftest import World
 from kitbag.library.scopes import Scope
 from kitbag.packing.reference_policy import Decision, RefusedError, Source, UntrustedError
 from kitbag.packing.references import resolve
@@ -21,6 +19,7 @@ from kitbag.permissions.rule_files import Given
 from kitbag.permissions.sandbox import protection
 from kitbag.permissions.trust import trust_workspace, workspace_trust
 from kitbag.settings import load_settings
+from waiting import TEST_TIMEOUT, read_some
 
 SKILL = ".kitbag/skills/x/SKILL.md"
 YES = ("--allow-commands",)
@@ -279,11 +278,8 @@ def test_D29_on_a_terminal_one_question_lists_everything(world: World, answer: s
     )  # fmt: skip
     os.close(theirs)
     shown = b""
-    deadline = time.monotonic() + TEST_TIMEOUT
     while b"[y/N]" not in shown:
-        assert time.monotonic() < deadline
-        if select.select([ours], [], [], 1)[0]:
-            shown += os.read(ours, 65536)
+        shown += read_some(ours)
     assert not (world.workspace / "made").exists()
     assert all(part in shown for part in (b"echo x > made", b"\\t[U+202E]made2", b"PLAIN"))
     assert shown.count(b"[y/N]") == 1
@@ -307,7 +303,12 @@ def test_packing_plain_text_loads_no_parser_tries_no_sandbox_and_looks_at_no_wor
         "sys.stderr.write('LOADED ' + repr([name for name in heavy if name in sys.modules]))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=world.workspace, env=world.env, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code],
+        cwd=world.workspace,
+        env=world.env,
+        capture_output=True,
+        text=True,
+        timeout=TEST_TIMEOUT,
     )
     assert done.stderr.endswith("LOADED []"), done.stderr
     assert "the spec" in done.stdout

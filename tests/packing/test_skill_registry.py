@@ -7,10 +7,11 @@ import sys
 import pytest
 
 import kitbag
-from conftest import TEST_TIMEOUT, World
+from conftest import World
 from kitbag.errors import AmbiguousError, InvalidError, NotFoundError
 from kitbag.packing.skill_registry import SkillRegistry
 from kitbag.text.tokens import estimate_tokens
+from waiting import TEST_TIMEOUT
 
 TEAM = ".kitbag/skills/omnia-data"
 

@@ -8,6 +8,7 @@ from conftest import World
 from kitbag.permissions.command_runner import Command, Ran
 from kitbag.permissions.model import Profile, Workspace
 from kitbag.permissions.sandbox import Confinement, run_confined
+from waiting import TEST_TIMEOUT
 
 GIT_CONFIG = "[core]\n\trepositoryformatversion = 0\n"
 
@@ -36,11 +37,15 @@ class Box:
         home = str(self.world.home)
         return Workspace(str(self.root), home, f"{home}/.kitbag", self.also_writable, (str(self.world.outside), home))
 
-    def command(self, text: str, seconds: float = 30, environment: Mapping[str, str] | None = None) -> Command:
+    def command(
+        self, text: str, seconds: float = TEST_TIMEOUT, environment: Mapping[str, str] | None = None
+    ) -> Command:
         given = {"PATH": os.environ["PATH"], "OUT": str(self.world.outside), "LANG": "C.UTF-8"}
         return Command(text, str(self.root), {**given, **(environment or {})}, seconds, 20_000)
 
-    def run(self, text: str, profile: Profile = "workspace", *, network: bool = False, seconds: float = 30) -> Ran:
+    def run(
+        self, text: str, profile: Profile = "workspace", *, network: bool = False, seconds: float = TEST_TIMEOUT
+    ) -> Ran:
         confinement = Confinement(profile, network)
         return run_confined(self.command(text, seconds), confinement=confinement, workspace=self.workspace)
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from conftest import TEST_TIMEOUT
 from kitbag.errors import AmbiguousError, InvalidError, NotFoundError
 from kitbag.permissions.approval_queue import ApprovalQueue, QueueApprover
 from kitbag.permissions.approvals import Answer, Approvals, Permit, Question, Refusal, canonical, digest_of
@@ -20,6 +19,7 @@ from kitbag.permissions.model import Judgement, Part, Protection, Workspace
 from kitbag.permissions.rules import Rules
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
+from waiting import TEST_TIMEOUT, until_true
 
 CANARY = "CANARY_SECRET_4f7a9c"
 
@@ -192,8 +192,7 @@ def test_a_thousand_can_wait(journal: Journal) -> None:
         approver = QueueApprover(queue)
         names = [f"{number:08x}" for number in range(1000)]
         asking = [asyncio.create_task(approver.ask(question(question_id=name, asked_by=name))) for name in names]
-        while len(queue.pending()) < 1000:
-            await asyncio.sleep(0.01)
+        await until_true(lambda: len(queue.pending()) == 1000)
         await queue.withdraw(names[0])
         for name in names[1:]:
             await journal.write_once(

@@ -8,6 +8,7 @@ import pytest
 
 from kitbag.permissions.command_leash import MARK, Leash
 from permissions.confined import processes_with
+from waiting import wait_until
 
 
 @pytest.fixture
@@ -39,8 +40,8 @@ def start(leash: Leash, text: str) -> "subprocess.Popen[bytes]":
 )
 def test_whoever_keeps_one_of_the_two_marks_is_ended(text: str, long: str) -> None:
     leash = Leash()
-    start(leash, text.format(long=long) + "; sleep 0.1")
-    assert processes_with(long)
+    start(leash, text.format(long=long))
+    wait_until(lambda: processes_with(long))
     leash.end_all()
     assert processes_with(long) == []
 
@@ -48,7 +49,8 @@ def test_whoever_keeps_one_of_the_two_marks_is_ended(text: str, long: str) -> No
 def test_what_does_not_carry_the_mark_lives_on(long: str) -> None:
     others = [Leash(), Leash(held=False)]
     for other in others:
-        start(other, f"(setsid sleep {long} &); sleep 0.05")
+        start(other, f"(setsid sleep {long} &)")
+    wait_until(lambda: len(processes_with(long)) == 2)
     leash = Leash()
     start(leash, "true")
     begun = subprocess.Popen(["sleep", long])
@@ -65,7 +67,7 @@ def test_what_does_not_carry_the_mark_lives_on(long: str) -> None:
 
 def test_it_does_not_end_the_one_who_holds_it() -> None:
     leash = Leash()
-    forked = subprocess.Popen(["sleep", "60"])  # started while the file is open here
+    forked = subprocess.Popen(["sleep", "600"])  # started while the file is open here
     leash.end_all()
     assert forked.poll() is None
     forked.kill()

@@ -8,6 +8,7 @@ import pytest
 
 from kitbag.permissions.control_paths import control_reason, git_directory_of
 from kitbag.text.private_paths import private_reason, special_reason
+from waiting import TEST_TIMEOUT
 
 CONTROL = [
     ".git", ".git/hooks/pre-commit", ".git/config", "sub/repo/.git/config", ".git/modules/a/config", ".gitmodules", ".kitbag/settings.toml",
@@ -97,7 +98,7 @@ def git(*arguments: str, cwd: Path) -> None:
         "GIT_CONFIG_NOSYSTEM": "1",
         "HOME": str(cwd),
     }
-    subprocess.run(["git", *arguments], cwd=cwd, env=environment, check=True, capture_output=True, timeout=60)
+    subprocess.run(["git", *arguments], cwd=cwd, env=environment, check=True, capture_output=True, timeout=TEST_TIMEOUT)
 
 
 def test_D11_a_bare_repository_is_control_inside(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from kitbag.permissions.environment import scrubbed
+from waiting import TEST_TIMEOUT
 
 PLAIN = {"PATH": os.environ["PATH"], "HOME": "/home/u", "LANG": "C.UTF-8"}
 CANARY = "canary-7f3a91c2d4"
@@ -20,7 +21,7 @@ def in_child(extra: dict[str, str], keep: frozenset[str] = frozenset()) -> dict[
         env=scrubbed((PLAIN | extra).items(), keep),
         capture_output=True,
         check=True,
-        timeout=60,
+        timeout=TEST_TIMEOUT,
     )
     entries = (entry.split("=", 1) for entry in child.stdout.decode(errors="surrogateescape").split("\0"))
     return {name: value for name, value in entries if name != "LC_CTYPE"}

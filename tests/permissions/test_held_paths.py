@@ -8,6 +8,7 @@ import pytest
 
 from kitbag.permissions.held_paths import DEEPEST, MOST_FOLDERS, ControlPaths, control_paths
 from kitbag.permissions.model import Workspace
+from waiting import TEST_TIMEOUT
 
 
 def git(*arguments: str, cwd: Path) -> None:
@@ -29,7 +30,7 @@ def git(*arguments: str, cwd: Path) -> None:
         env=environment,
         check=True,
         capture_output=True,
-        timeout=60,
+        timeout=TEST_TIMEOUT,
     )
 
 

@@ -15,10 +15,13 @@ from kitbag.permissions.model import Profile
 from kitbag.permissions.sandbox import SandboxError
 from kitbag.permissions.sandbox_landlock import run
 from permissions.confined import Box, processes_with
+from waiting import TEST_TIMEOUT
 
 
 class Landlocked(Box):
-    def run(self, text: str, profile: Profile = "workspace", *, network: bool = False, seconds: float = 30) -> Ran:
+    def run(
+        self, text: str, profile: Profile = "workspace", *, network: bool = False, seconds: float = TEST_TIMEOUT
+    ) -> Ran:
         return run(self.command(text, seconds), None, profile, network, self.workspace)
 
 
@@ -94,7 +97,7 @@ def test_nothing_lives_on(box: Landlocked, text: str) -> None:
     long = f"{90_000 + os.getpid()}.{time.monotonic_ns() % 100_000}"
     assert box.run(text.replace("LONG", long)).text == "done"
     assert processes_with(long) == []
-    assert box.run(f"{text}; sleep LONG".replace("LONG", long), seconds=3).stopped == "time"
+    assert box.run(f"{text}; sleep LONG".replace("LONG", long), seconds=0.5).stopped == "time"
     assert processes_with(long) == []
 
 
@@ -128,7 +131,7 @@ def test_where_bubblewrap_is_missing_sandlock_holds_what_only_reads(box: Landloc
 
     def kitbag(*words: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            [*program, *words], cwd=box.root, env=box.world.env, capture_output=True, text=True, timeout=60
+            [*program, *words], cwd=box.root, env=box.world.env, capture_output=True, text=True, timeout=TEST_TIMEOUT
         )
 
     done = kitbag("permissions", "run", "cat src/a.py")

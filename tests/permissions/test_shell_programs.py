@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from kitbag.permissions.shell_table import classify
+from waiting import TEST_TIMEOUT
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,7 @@ def test_no_script_that_counts_as_harmless_makes_the_real_sed_write_or_run(tmp_p
         if classify(("sed", script, "f")).kind == "read":
             tried += 1
             subprocess.run(
-                ["sed", script, "f"], cwd=tmp_path, capture_output=True, stdin=subprocess.DEVNULL, timeout=10
+                ["sed", script, "f"], cwd=tmp_path, capture_output=True, stdin=subprocess.DEVNULL, timeout=TEST_TIMEOUT
             )
             assert [path.name for path in tmp_path.iterdir()] == ["f"], script
 

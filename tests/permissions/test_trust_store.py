@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from conftest import TEST_TIMEOUT
 from kitbag.errors import InvalidError
 from kitbag.permissions.trust_store import FILE, Approved, Record, change_store, read_store
+from waiting import TEST_TIMEOUT
 
 RECORD = Record("/w", 0, "2026-01-01T00:00:00Z", (Approved("command", "a", "d" * 64, "text"),))
 

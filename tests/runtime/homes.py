@@ -16,8 +16,8 @@ from kitbag.models.provider import Request
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.options import Options
 from kitbag.testing import Rule, Script, Scripted, Step
+from waiting import TEST_TIMEOUT
 
-HANG = 30.0
 AN_AGENT = "## Your Task"
 """Stands in the prompt of one that another one started."""
 
@@ -38,7 +38,7 @@ class Home:
         self.model = Scripted(steps if isinstance(steps, Script) else Script([Rule(given)]))
         wanted = Options(directory=str(self.world.workspace), **options)
         async with (
-            asyncio.timeout(HANG),
+            asyncio.timeout(TEST_TIMEOUT),
             Agent(options=wanted, provider=self.model, patience=Patience(first_wait=0.001)) as agent,
         ):
             yield agent
@@ -72,7 +72,7 @@ def load(skill: str, call_id: str = "s1") -> Step:
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(HANG):
+        async with asyncio.timeout(TEST_TIMEOUT):
             await work()
         assert asyncio.all_tasks() == {asyncio.current_task()}
 

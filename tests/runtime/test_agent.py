@@ -18,8 +18,7 @@ from kitbag.models.provider import Request
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.options import Options
 from kitbag.testing import Rule, Script, Scripted, Seen, Step
-
-HANG = 30.0
+from waiting import TEST_TIMEOUT, until_true
 
 
 class House:
@@ -40,7 +39,7 @@ class House:
         self.model, self.events = Scripted(script), []
         given = Options(directory=str(self.world.workspace), **options)
         ended: RunEnded | None = None
-        async with asyncio.timeout(HANG):
+        async with asyncio.timeout(TEST_TIMEOUT):
             patience = Patience(first_wait=0.001)
             async with Agent(model, options=given, provider=self.model, patience=patience) as agent:
                 self.agent, self.session = agent, agent.session.id
@@ -417,12 +416,11 @@ def test_one_agent_answers_one_request_at_a_time(house: House) -> None:
         model = Scripted(Script([Rule([Step(text="Slow.", delay=3_600)])]))
         where = str(house.world.workspace)
         async with (
-            asyncio.timeout(HANG),
+            asyncio.timeout(TEST_TIMEOUT),
             Agent(provider=model, directory=where) as agent,
             agent.run("one") as first,
         ):
-            while not model.requests:
-                await asyncio.sleep(0.001)
+            await until_true(lambda: model.requests)
             async with agent.run("two") as second:
                 ended = await second.wait()
             assert isinstance(second.error, UsageError)

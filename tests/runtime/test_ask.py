@@ -10,6 +10,7 @@ import kitbag
 from conftest import World
 from kitbag.errors import InvalidError, NotFoundError, UsageError
 from kitbag.testing import Rule, Script, Scripted, Step
+from waiting import TEST_TIMEOUT
 
 TEN_LINES = r"""
 import asyncio
@@ -36,7 +37,7 @@ def test_ten_lines_are_enough(world: World) -> None:
         env=world.env,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=TEST_TIMEOUT,
     )
     assert done.stderr == ""
     assert done.stdout.startswith("No language model is connected")

@@ -27,7 +27,8 @@ from kitbag.tasks.model import End, Wish
 from kitbag.testing import ModelServer, Rule, Script, Scripted, Step
 from kitbag.tools.delegation import Errand, Report
 from kitbag.tools.task import told
-from runtime.test_agent import HANG, House
+from runtime.test_agent import House
+from waiting import TEST_TIMEOUT, until_true
 
 AN_AGENT = "## Your Task"
 
@@ -88,7 +89,7 @@ def test_background_work_is_hosted_by_a_worker_and_its_answer_can_be_had(world: 
     ]}))  # fmt: skip
 
     async def work() -> str:
-        async with asyncio.timeout(HANG):
+        async with asyncio.timeout(TEST_TIMEOUT):
             options = Options(directory=str(world.workspace), model=f"scripted:{path}")
             async with Agent(options=options) as agent:
                 async with agent.run("Ask Explore.") as run:
@@ -96,7 +97,7 @@ def test_background_work_is_hosted_by_a_worker_and_its_answer_can_be_had(world: 
                 assert run.ended.text == "Started."
                 assert agent.delegation is not None
                 [started] = Board(agent.journal).of(agent.session.id)
-                report = await agent.delegation.report(started.id, HANG)
+                report = await agent.delegation.report(started.id, TEST_TIMEOUT)
                 return f"{report.status}: {report.text} {report.error}"
 
     assert asyncio.run(work()) == "completed: The answer is 42. "
@@ -305,13 +306,13 @@ def test_what_agents_spend_counts_against_the_limits_of_the_one_that_started_the
 def test_when_the_person_cancels_the_agent_s_task_ends_as_cancelled(world: World) -> None:
     async def work() -> str:
         model = Scripted(script([Step(calls=(task(),)), "Done."], [Step(text="Slow.", delay=60)]))
-        async with asyncio.timeout(HANG):
+        async with asyncio.timeout(TEST_TIMEOUT):
             async with Agent(options=Options(directory=str(world.workspace)), provider=model) as agent:
                 async with agent.run("Ask.") as run:
                     async for event in run:
                         if type(event).__name__ == "ToolStarted":
-                            while not [one for one in Board(agent.journal).all() if one.status == "running"]:
-                                await asyncio.sleep(0.01)
+                            board = Board(agent.journal)
+                            await until_true(lambda board=board: [one.status for one in board.all()] == ["running"])
                             run.cancel()
                 [found] = Board(agent.journal).all()
                 return f"{run.ended.status} {found.status}"
@@ -344,7 +345,7 @@ def test_a_packed_task_is_the_agent_s_context_and_its_answer_is_held_against_wha
 
     async def work() -> Any:
         model = Scripted(script(["?"], ["I counted."]))
-        async with asyncio.timeout(HANG):
+        async with asyncio.timeout(TEST_TIMEOUT):
             options = Options(directory=str(world.workspace), trust_workspace=True)
             async with Agent(options=options, provider=model) as agent:
                 delegated = Delegated(agent.inherited, agent.session.id)
@@ -378,7 +379,7 @@ def test_the_model_is_the_call_s_else_the_agent_s_own_else_that_of_whoever_start
             options = Options(
                 directory=str(world.workspace), model="anthropic/claude-sonnet-4-5", only_tools=("Task", "Read")
             )
-            async with asyncio.timeout(HANG), Agent(options=options) as agent, agent.run("Ask.") as run:
+            async with asyncio.timeout(TEST_TIMEOUT), Agent(options=options) as agent, agent.run("Ask.") as run:
                 await run.wait()
                 assert run.ended.status == "completed", run.ended
 
@@ -404,7 +405,7 @@ class TestResuming:
 
         async def opened() -> Any:
             options = Options(directory=str(world.workspace), model=f"scripted:{path}")
-            async with asyncio.timeout(HANG), Agent(options=options) as agent:
+            async with asyncio.timeout(TEST_TIMEOUT), Agent(options=options) as agent:
                 return await work(agent, Delegated(agent.inherited, agent.session.id))
 
         return asyncio.run(opened())
@@ -414,7 +415,7 @@ class TestResuming:
             done = await delegated.start(Errand("Explore", "Find."), lambda _: None)
             more = Errand("Explore", "More.", background=True, resume=done.id)
             assert not (await delegated.start(more, lambda _: None)).is_finished
-            report = await delegated.report(done.id, HANG)
+            report = await delegated.report(done.id, TEST_TIMEOUT)
             return report.status, report.text, await delegated.news()
 
         status, text, news = self.use(world, work)
@@ -424,7 +425,7 @@ class TestResuming:
     def test_what_ran_in_the_background_and_goes_on_in_front_is_not_told_twice(self, world: World) -> None:
         async def work(_: Agent, delegated: Delegated) -> Any:
             begun = await delegated.start(Errand("Explore", "Find.", background=True), lambda _: None)
-            await delegated.report(begun.id, HANG)
+            await delegated.report(begun.id, TEST_TIMEOUT)
             first = await delegated.news()
             report = await delegated.start(Errand("Explore", "More.", resume=begun.id), lambda _: None)
             return first, report.text, await delegated.news()
@@ -488,7 +489,10 @@ def test_what_a_task_spent_counts_also_where_whoever_wrote_its_end_did_not_know_
 def test_news_that_was_taken_is_told_although_the_person_cancels_in_that_moment(world: World) -> None:
     async def work() -> list[str]:
         options = Options(directory=str(world.workspace))
-        async with asyncio.timeout(HANG), Agent(options=options, provider=Scripted(script(["?"], ["?"]))) as agent:
+        async with (
+            asyncio.timeout(TEST_TIMEOUT),
+            Agent(options=options, provider=Scripted(script(["?"], ["?"]))) as agent,
+        ):
             tasks = Board(agent.journal)
             begun = await tasks.create(
                 "t1", "agent", Wish("Explore", "Find."), root=agent.session.id, parent="", depth=1, background=True
@@ -573,7 +577,7 @@ def test_an_agent_that_waits_for_a_person_s_answer_is_not_taken_for_one_that_han
     async def work() -> list[str]:
         options = Options(directory=str(world.workspace))
         model = Scripted(Script(rules))
-        async with asyncio.timeout(HANG), Agent(options=options, provider=model, approver=Slow()) as agent:
+        async with asyncio.timeout(TEST_TIMEOUT), Agent(options=options, provider=model, approver=Slow()) as agent:
             async with agent.run("Ask.") as run:
                 await run.wait()
             return [f"{one.agent} {one.status}" for one in Board(agent.journal).all()]
@@ -587,7 +591,7 @@ def test_whenever_a_start_is_cancelled_the_task_has_its_end(world: World, resume
     async def work() -> list[str]:
         model = Scripted(script(["?"], [Step(text="Found.")] * 100))
         async with (
-            asyncio.timeout(HANG),
+            asyncio.timeout(TEST_TIMEOUT),
             Agent(options=Options(directory=str(world.workspace)), provider=model) as agent,
         ):
             delegated = Delegated(agent.inherited, agent.session.id)

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 from conftest import World
+from waiting import TEST_TIMEOUT
 
 RUN = """
 import asyncio, sys
@@ -27,6 +28,11 @@ asyncio.run(main())
 
 def test_a_run_that_starts_no_agent_imports_nothing_for_it(world: World) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", RUN], cwd=world.workspace, env=world.env, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", RUN],
+        cwd=world.workspace,
+        env=world.env,
+        capture_output=True,
+        text=True,
+        timeout=TEST_TIMEOUT,
     )
     assert done.stdout.split() == ["False", "False", "True"], done.stderr

@@ -23,6 +23,7 @@ from kitbag.tools.seen_files import SeenFiles
 from kitbag.tools.write import WRITE
 from runtime.test_agent import House, house  # noqa: F401 - a fixture
 from tools.using import Bench
+from waiting import TEST_TIMEOUT
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -35,7 +36,7 @@ def bench(tmp_path: Path) -> Bench:
 
 
 def name(bench: Bench, text: str, **more: Any) -> Mentioned:
-    return asyncio.run(asyncio.wait_for(mentioned(text, bench.context, **more), 30))
+    return asyncio.run(asyncio.wait_for(mentioned(text, bench.context, **more), TEST_TIMEOUT))
 
 
 def told(found: Mentioned) -> str:

@@ -24,6 +24,7 @@ from kitbag.store.private_files import StoreError
 from kitbag.store.redaction import Redactor
 from kitbag.testing import Rule, Script, Seen, Step
 from runtime.homes import AN_AGENT, Home, home_with_personas, load, prompt, run, tools
+from waiting import until_true
 
 
 @pytest.fixture
@@ -375,8 +376,7 @@ class TestWhollyOrNotAtAll:
             async with home.agent([Step(text="Slow.", delay=3_600)], persona="developer") as agent:
                 before = agent.standing()
                 async with agent.run("one") as going:
-                    while not home.model.requests:
-                        await asyncio.sleep(0.001)
+                    await until_true(lambda: home.model.requests)
                     for refused in (
                         agent.use_persona("support"),
                         agent.use_model("offline"),

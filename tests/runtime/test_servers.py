@@ -14,10 +14,11 @@ from kitbag.permissions.trust import trust_workspace, workspace_trust
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.options import Options
 from kitbag.testing import Rule, Script, Scripted, Step
-from runtime.test_agent import HANG, House
+from runtime.test_agent import House
 from runtime.test_delegation import at_home, results, script, task
 from runtime.test_worktree import repository
-from tools.mcp_client.running import described, is_alive, started, until
+from tools.mcp_client.running import described, is_alive, started
+from waiting import TEST_TIMEOUT, until_true
 
 __all__ = ["at_home", "repository"]
 
@@ -120,7 +121,7 @@ def test_D05_one_that_the_agent_changes_during_the_run_is_not_started(world: Wor
 
     async def go() -> None:
         model = Scripted(Script([Rule([use("echo"), Step(text="Done.")])]))
-        async with asyncio.timeout(HANG), Agent(provider=model, directory=str(world.workspace)) as agent:
+        async with asyncio.timeout(TEST_TIMEOUT), Agent(provider=model, directory=str(world.workspace)) as agent:
             bring(world, plain=server)
             async with agent.run("Use it.") as run:
                 await run.wait()
@@ -160,13 +161,13 @@ def test_one_that_is_slow_is_a_notice_and_there_for_the_next_request(world: Worl
 
     async def go() -> None:
         model = Scripted(Script([Rule([Step(text="Fine.")] * 2)]))
-        async with asyncio.timeout(HANG), Agent(provider=model, directory=str(world.workspace)) as agent:
+        async with asyncio.timeout(TEST_TIMEOUT), Agent(provider=model, directory=str(world.workspace)) as agent:
             async with agent.run("Hi") as run:
                 notices = [str(event) async for event in run]
             assert "has not answered in 0 s" in str(notices)
             (tmp_path / "now").touch()
             assert agent.servers is not None
-            await until(lambda: agent.servers and agent.servers.tools())
+            await until_true(lambda: agent.servers and agent.servers.tools())
             async with agent.run("Hi again") as run:
                 await run.wait()
         offered = [[tool.name for tool in request.tools] for request in model.requests]
@@ -189,11 +190,11 @@ def test_tools_that_change_are_offered_with_the_next_request(world: World) -> No
 
     async def go() -> None:
         model = Scripted(Script([Rule([use("changes"), Step(text="Fine."), Step(text="Good.")])]))
-        async with asyncio.timeout(HANG), Agent(provider=model, directory=str(world.workspace)) as agent:
+        async with asyncio.timeout(TEST_TIMEOUT), Agent(provider=model, directory=str(world.workspace)) as agent:
             async with agent.run("Hi") as run:
                 await run.wait()
             assert agent.servers is not None
-            await until(lambda: agent.servers and len(agent.servers.tools()) == 2)
+            await until_true(lambda: agent.servers and len(agent.servers.tools()) == 2)
             async with agent.run("Hi again") as run:
                 await run.wait()
         assert "mcp__plain__newcomer" in [tool.name for tool in model.requests[-1].tools]
@@ -275,12 +276,12 @@ def test_a_run_that_is_cancelled_in_a_call_says_so_to_the_server_and_ends_it(wor
 
     async def go() -> None:
         model = Scripted(Script([Rule([use("hang"), Step(text="Never.")])]))
-        async with asyncio.timeout(HANG), Agent(provider=model, directory=str(world.workspace)) as agent:
+        async with asyncio.timeout(TEST_TIMEOUT), Agent(provider=model, directory=str(world.workspace)) as agent:
             async with agent.run("Hang.") as run:
-                await until(lambda: notes.exists() and "call hang" in notes.read_text())
+                await until_true(lambda: notes.exists() and "call hang" in notes.read_text())
                 run.cancel()
                 assert (await run.wait()).status == "cancelled"
-            await until(lambda: "cancelled" in notes.read_text())
+            await until_true(lambda: "cancelled" in notes.read_text())
 
     asyncio.run(go())
     assert not any(is_alive(pid) for pid in started(notes))
@@ -294,9 +295,9 @@ def test_leaving_before_the_run_has_begun_leaves_nothing(world: World, notes: Pa
             raise AssertionError("it can't have begun")
 
     async def go() -> None:
-        async with asyncio.timeout(HANG):
+        async with asyncio.timeout(TEST_TIMEOUT):
             beginning = asyncio.create_task(begin())
-            await until(lambda: started(notes))
+            await until_true(lambda: started(notes))
             beginning.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await beginning
@@ -422,7 +423,7 @@ class TestOfAnAgent:
             asked = Step(calls=(task(subagent_type="helper"),))
             model = Scripted(script([asked, "Done."], [use("echo"), "Helped."]))
             options = Options(directory=str(world.workspace), mode="autonomous")
-            async with asyncio.timeout(HANG), Agent(provider=model, options=options) as agent:
+            async with asyncio.timeout(TEST_TIMEOUT), Agent(provider=model, options=options) as agent:
                 assert agent.ground.library.find_agent("helper").own_servers
                 self.write(world, server, place=".claude/agents")
                 async with agent.run("Use it.") as run:

@@ -18,6 +18,7 @@ from kitbag.runtime.options import Options
 from kitbag.store.private_files import StoreError
 from kitbag.testing import Rule, Script, Step
 from runtime.homes import AN_AGENT, Home, home_with_personas, load, prompt, run, tools
+from waiting import until_true
 
 
 @pytest.fixture
@@ -142,8 +143,7 @@ class TestModes:
             async with home.agent(script, only_tools=("Task", "Write")) as agent:
 
                 async def stricter() -> None:
-                    while not (home.world.workspace / "a.txt").exists():
-                        await asyncio.sleep(0.001)
+                    await until_true((home.world.workspace / "a.txt").exists)
                     await agent.use_mode("plan")
                     held.set()
 
@@ -408,8 +408,7 @@ class TestCompacting:
                 await home.ask(agent, "Two")
                 messages, asked = agent.session.messages(), len(home.model.requests)
                 going = asyncio.create_task(agent.compact(lambda _: None))
-                while len(home.model.requests) == asked:
-                    await asyncio.sleep(0.001)
+                await until_true(lambda: len(home.model.requests) > asked)
                 # The mode can be changed meanwhile.
                 assert await agent.use_mode("plan") == "plan"
                 going.cancel()

@@ -15,6 +15,7 @@ from kitbag.runtime.agent import Agent
 from kitbag.runtime.options import Options
 from kitbag.store.kept_files import KeptFiles
 from kitbag.testing import Rule, Script, Scripted, Step
+from waiting import TEST_TIMEOUT
 
 
 def call(name: str, **arguments: Any) -> Step:
@@ -34,7 +35,11 @@ def ask(world: World, request: str, *steps: Step, **options: Any) -> Scripted:
 
     async def work() -> None:
         given = Options(directory=str(world.workspace), mode="acceptEdits", **options)
-        async with asyncio.timeout(30), Agent(options=given, provider=model) as agent, agent.run(request) as run:
+        async with (
+            asyncio.timeout(TEST_TIMEOUT),
+            Agent(options=given, provider=model) as agent,
+            agent.run(request) as run,
+        ):
             async for _ in run:
                 pass
 
@@ -89,7 +94,7 @@ def test_what_an_agent_changed_belongs_to_the_turn_that_started_it_whatever_its_
 
     async def work() -> dict[int, list[str]]:
         options = Options(directory=str(world.workspace), mode="acceptEdits")
-        async with asyncio.timeout(30), Agent(options=options, provider=Scripted(Script(rules))) as agent:
+        async with asyncio.timeout(TEST_TIMEOUT), Agent(options=options, provider=Scripted(Script(rules))) as agent:
             for request in ("One.", "Two."):
                 async with agent.run(request) as run:
                     await run.wait()

@@ -27,7 +27,8 @@ from kitbag.tasks.processes import MARK, processes_of
 from kitbag.testing import Step
 from runtime.test_agent import House
 from runtime.test_delegation import results, script, task
-from tasks.workshop import HANG, Workshop, call
+from tasks.workshop import Workshop, call
+from waiting import TEST_TIMEOUT
 
 
 @pytest.fixture
@@ -204,11 +205,11 @@ class TestLiving:
         async def one() -> str:
             wish, place = workshop.wish(), {"root": "root", "parent": "", "depth": 1, "background": True}
             made = await workshop.board.create(new_id(), "agent", wish, **place)
-            assert await workshop.board.until(lambda task: task.is_finished, made.id, HANG)
+            assert await workshop.board.until(lambda task: task.is_finished, made.id, TEST_TIMEOUT)
             return str(workshop.records(made.id, "result")[0].body)
 
         async def work() -> list[str]:
-            worker = Worker(workshop.journal, idle_seconds=HANG, log=lambda _: None)
+            worker = Worker(workshop.journal, idle_seconds=TEST_TIMEOUT, log=lambda _: None)
             serving = asyncio.create_task(worker.serve())
             before = await one()
             workshop.world.write("~/.kitbag/settings.toml", '[permissions]\ndeny = ["Write"]\n')

@@ -18,11 +18,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from conftest import TEST_TIMEOUT
 from kitbag.store import journal_file
 from kitbag.store.journal import Entry, Journal, journal_path
 from kitbag.store.private_files import StoreError
 from kitbag.store.redaction import MARK, Redactor
+from waiting import TEST_TIMEOUT
 
 CANARY = "CANARY_SECRET_4f7a9c"
 NOBODY = 65534

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from conftest import TEST_TIMEOUT
 from kitbag.store import private_files
 from kitbag.store.private_files import StoreError
+from waiting import TEST_TIMEOUT
 
 
 def mode(path: Path) -> int:

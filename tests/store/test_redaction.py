@@ -4,7 +4,6 @@ import base64
 import hashlib
 import html
 import json
-import time
 import uuid
 from urllib.parse import quote, quote_plus
 
@@ -12,6 +11,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from cost import processor_limit
 from kitbag.store.named_secrets import says_nothing
 from kitbag.store.redaction import MARK, Redactor
 from kitbag.store.secret_names import holds_secret, looks_secret
@@ -260,12 +260,11 @@ def test_a_value_is_redacted_through_all_of_it_and_keeps_its_shape() -> None:
         "A_TOKEN=", "key='", "token: ", "authorization=", "bearer ", "?sig=", "a", '\\\\"key=\\"', "İkey=", "SG.a",
     ],
 )  # fmt: skip
-def test_the_time_it_takes_grows_with_the_text_and_no_faster(unit: str) -> None:
+def test_what_it_costs_grows_with_the_text_and_no_faster(unit: str) -> None:
     redactor = Redactor([CANARY, ODD])
     text = unit * (1_000_000 // len(unit))
-    started = time.monotonic()
-    redactor.text(text)
-    assert time.monotonic() - started < 20, "a pattern that reads again and again takes minutes"
+    with processor_limit():  # a pattern that reads again and again takes minutes
+        redactor.text(text)
 
 
 def test_what_was_seen_to_be_clean_says_nothing_about_a_text_that_holds_it() -> None:

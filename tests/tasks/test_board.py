@@ -22,6 +22,7 @@ from kitbag.tasks.board import SHOWN, Board
 from kitbag.tasks.model import End, Task, Wish
 from kitbag.tasks.owner import Owner, this_process
 from kitbag.tasks.version import is_newer
+from waiting import TEST_TIMEOUT
 
 DONE = End("completed", "Done.")
 
@@ -242,7 +243,7 @@ def test_of_fifty_tasks_that_two_processes_want_each_has_one_owner_and_one_end(b
             assert process.stdin is not None
             process.stdin.write("\n")
             process.stdin.flush()
-        won = [process.communicate(timeout=30)[0].split() for process in (one, two)]
+        won = [process.communicate(timeout=TEST_TIMEOUT)[0].split() for process in (one, two)]
     assert sorted(won[0] + won[1]) == [task.id for task in tasks]
     for name, ids in zip(("one", "two"), won, strict=True):
         for task_id in ids:

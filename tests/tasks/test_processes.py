@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Generator
 
 import pytest
@@ -53,11 +52,9 @@ def test_what_a_command_started_ends_with_its_worker_or_with_the_recovery(
     task_id = workshop.put()
     worker = workshop.worker(idle=20)
     workshop.until(lambda: len(processes_of(task_id)) >= 4, "the command runs")
-    begun = time.monotonic()
     os.kill(worker, number)
     assert workshop.nursery.wait(worker) == status
     if number == signal.SIGTERM:
-        assert time.monotonic() - begun < 3
         assert processes_of(task_id) == []
     workshop.work()
     assert processes_of(task_id) == []

@@ -7,19 +7,19 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
 from conftest import World
 from kitbag.agent.session import PREFIX, new_id
+from kitbag.runtime.worker_process import at_work
 from kitbag.store.journal import Journal, Record, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import Task, Wish
+from waiting import TEST_TIMEOUT, wait_until
 
-HANG = 30.0
 AN_AGENT = "## Your Task"
 TOOLS = ("Bash", "Read", "Write", "Task", "TaskOutput", "TaskStop")
 
@@ -62,7 +62,15 @@ class Nursery:
     def close(self) -> None:
         for pid in list(self._alive):
             self.kill(pid)
-        self._process.communicate(timeout=HANG)
+        self._process.communicate(timeout=TEST_TIMEOUT)
+
+
+def has_ended(pid: int) -> bool:
+    """Also where nobody has waited for it yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in ("Z", "X")
+    except OSError:
+        return True
 
 
 class Workshop:
@@ -110,7 +118,13 @@ class Workshop:
         log = str(self.world.home / "worker.log")
         pid = self.nursery.start("worker", environment, log, idle=idle, at_once=at_once)
         self._workers.append(pid)
+        # Until it has the lock, whoever puts something on the board would start another one.
+        wait_until(lambda: self._has_begun(pid), "the worker did not begin")
         return pid
+
+    def _has_begun(self, pid: int) -> bool:
+        found = at_work(self.home)
+        return (found is not None and found.owner.pid == pid) or has_ended(pid)
 
     def work(self) -> None:
         """A worker, until it has nothing to do."""
@@ -120,14 +134,8 @@ class Workshop:
         return self.board.find(task_id)
 
     def until(self, is_so: Callable[[], Any], what: str = "") -> Any:
-        deadline = time.monotonic() + HANG
-        while True:
-            seen = self.journal.last_seq()
-            found = is_so()
-            if found:
-                return found
-            assert time.monotonic() < deadline, what or "it did not happen"
-            self.journal.wait(seen, 0.05)
+        log = self.world.home / "worker.log"
+        return wait_until(is_so, lambda: f"{what or 'it did not happen'}\n{log.read_text() if log.exists() else ''}")
 
     def until_status(self, task_id: str, *statuses: str) -> Task:
         self.until(lambda: self.task(task_id).status in statuses, f"{self.task(task_id)}")

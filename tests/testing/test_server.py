@@ -6,10 +6,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import pytest
 
 from kitbag.errors import InvalidError
 from kitbag.testing import Fault, ModelServer, Rule, Script, Step
+from waiting import TEST_TIMEOUT, wait_until
 
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/messages": {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]},
@@ -25,14 +24,7 @@ BODIES: dict[str, dict[str, Any]] = {
 }
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.005)
-
-
-def post(url: str, body: object, timeout: float = 20) -> bytes:
+def post(url: str, body: object, timeout: float = TEST_TIMEOUT) -> bytes:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     with urllib.request.urlopen(urllib.request.Request(url, data), timeout=timeout) as answer:
         return answer.read()
@@ -86,9 +78,9 @@ def test_one_that_hangs_up_is_noticed() -> None:
         with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as connection:
             body = json.dumps({**BODIES["/v1/messages"], "stream": True}).encode()
             connection.sendall(b"POST /v1/messages HTTP/1.1\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
-            until(lambda: server.open_streams == 1)
+            wait_until(lambda: server.open_streams == 1)
             assert b"Hello" in connection.recv(1 << 16)
-        until(lambda: server.open_streams == 0 and server.connections == 0)
+        wait_until(lambda: server.open_streams == 0 and server.connections == 0)
 
 
 def test_garbage_on_the_wire_harms_nobody() -> None:
@@ -96,7 +88,7 @@ def test_garbage_on_the_wire_harms_nobody() -> None:
         for junk in (b"\r\n\r\n", b"POST / HTTP/1.1\r\ncontent-length: x\r\n\r\n", b"\xff" * 100):
             with socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2]))) as connection:
                 connection.sendall(junk)
-        until(lambda: server.connections == 0)
+        wait_until(lambda: server.connections == 0)
         assert b"Hello" in post(server.url + "/v1/messages", BODIES["/v1/messages"])
 
 
@@ -124,13 +116,13 @@ class TestCommand:
             url = said["ANTHROPIC_BASE_URL"]
             assert b"Hello." in post(f"{url}/v1/messages", BODIES["/v1/messages"])
             process.send_signal(signal.SIGINT)
-            assert process.wait(20) == 0
+            assert process.wait(TEST_TIMEOUT) == 0
 
     def test_a_script_that_is_wrong_ends_it(self, tmp_path: Path) -> None:
         script = tmp_path / "script.json"
         script.write_text("[3]")
         with self.start(str(script)) as process:
-            _, problem = process.communicate(timeout=20)
+            _, problem = process.communicate(timeout=TEST_TIMEOUT)
         assert process.returncode == 6
         assert "replies[0]" in problem
 
@@ -141,6 +133,6 @@ class TestCommand:
             ModelServer(Script([])) as server,
             self.start(str(script), "--port", server.url.rpartition(":")[2]) as busy,
         ):
-            _, problem = busy.communicate(timeout=20)
+            _, problem = busy.communicate(timeout=TEST_TIMEOUT)
         assert busy.returncode == 1
         assert "can't be used" in problem

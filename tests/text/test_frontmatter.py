@@ -1,13 +1,13 @@
 """Heads as people leave them in files: what is recovered, what is said about it, and on which line."""
 
 import os
-import time
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from cost import memory_peak
 from kitbag.library.fields import KNOWN_FIELDS
 from kitbag.text.frontmatter import HEAD_LIMIT, Head, first_paragraph, line_of, read_body, read_head, split
 from kitbag.text.source import SourceError
@@ -229,14 +229,12 @@ def test_binary_files_are_refused(tmp_path: Path) -> None:
         head_of(tmp_path, fenced("name: a\0b", "description: c"))
 
 
-def test_a_fifo_a_directory_and_a_loop_are_refused_at_once(tmp_path: Path) -> None:
+def test_a_fifo_a_directory_and_a_loop_are_refused_and_nothing_blocks(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "loop").symlink_to("loop")
-    started = time.perf_counter()
     for name in ("fifo", "", "loop"):
         with pytest.raises(SourceError):
             read_head(str(tmp_path / name), KNOWN_FIELDS, None)
-    assert time.perf_counter() - started < 1
 
 
 # -- fences ------------------------------------------------------------------------------------------
@@ -357,10 +355,12 @@ def test_a_head_beyond_the_limit_is_cut_and_reported(tmp_path: Path) -> None:
 
 
 def test_a_value_of_ten_megabytes_costs_no_more_than_the_limit(tmp_path: Path) -> None:
-    started = time.perf_counter()
-    head = head_of(tmp_path, fenced("name: a", "description: " + "x" * 10_000_000))
+    path = tmp_path / "SKILL.md"
+    path.write_text(fenced("name: a", "description: " + "x" * 10_000_000))
+    with memory_peak() as peak:
+        head = read_head(str(path), KNOWN_FIELDS, None)[1]
     assert sum(len(str(value)) for value in head.metadata.values()) <= HEAD_LIMIT
-    assert time.perf_counter() - started < 1
+    assert peak() < 20 * HEAD_LIMIT
 
 
 def test_enough_of_the_body_is_read_to_describe_a_file_without_description(tmp_path: Path) -> None:

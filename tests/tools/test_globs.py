@@ -1,10 +1,10 @@
 """Patterns for paths: what they match, and that none takes long."""
 
 import re
-import time
 
 import pytest
 
+from cost import processor_limit
 from kitbag.tools.globs import GlobError, alternatives, depth_of, glob_regex, split_fixed, wants_hidden
 
 
@@ -86,7 +86,6 @@ def test_braces_that_stand_for_too_much_are_refused() -> None:
         ("[" * 1_900, "x"),
     ],
 )
-def test_no_pattern_takes_long(pattern: str, path: str) -> None:
-    started = time.monotonic()
-    assert not matches(pattern, path)
-    assert time.monotonic() - started < 5
+def test_no_pattern_costs_much(pattern: str, path: str) -> None:
+    with processor_limit():
+        assert not matches(pattern, path)

@@ -1,12 +1,12 @@
 """Skills with `paths`: which files they are for, and that each is told of once."""
 
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from conftest import World
+from cost import processor_limit
 from kitbag.packing.session_skills import SessionSkills
 from kitbag.tools.path_skills import PathSkills, matches_path, patterns_of, split_globs
 
@@ -65,11 +65,10 @@ def test_a_pattern_is_read_as_in_gitignore(globs: str, path: str, matches: bool)
     assert matches_path(tuple(patterns_of(split_globs(globs))), path) is matches
 
 
-def test_a_hostile_pattern_takes_no_time() -> None:
+def test_a_hostile_pattern_costs_little() -> None:
     hostile = ["*a" * 200 + "b", "**/" * 200 + "x", "{a,b}" * 20, "[" * 500, "\\" * 501, "(" * 400 + "+" * 400]
-    begun = time.process_time()
-    assert not matches_path(tuple(patterns_of(hostile)), "a" * 250 + "/" + "a" * 250)
-    assert time.process_time() - begun < 2
+    with processor_limit():
+        assert not matches_path(tuple(patterns_of(hostile)), "a" * 250 + "/" + "a" * 250)
 
 
 @pytest.fixture

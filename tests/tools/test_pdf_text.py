@@ -15,7 +15,8 @@ from kitbag.tools import pdf_text
 from kitbag.tools.pdf_text import MOST_CHARACTERS, PagesError, page_ranges, shown_ranges
 from kitbag.tools.read import READ
 from tools.pdfs import ENCRYPTED, document, shown, stream, whole
-from tools.using import Bench, children, memory_growth, text_of, until
+from tools.using import Bench, children, memory_growth, text_of
+from waiting import TEST_TIMEOUT, until_true
 
 HELLO = shown("Hello there")
 
@@ -207,7 +208,7 @@ def test_cancelling_ends_the_process(bench: Bench) -> None:
 
     async def cancelled() -> None:
         running = asyncio.ensure_future(bench.using(READ, {"file_path": "a.pdf"}))
-        await asyncio.to_thread(until, lambda: bool(children()))
+        await until_true(lambda: bool(children()))
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
@@ -273,7 +274,7 @@ for name, act in tried.items():
         os.write(1, f"{name} refused\\n".encode())
 os._exit(0)
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=TEST_TIMEOUT)
     assert done.stdout.split("\n")[:-1] == [
         f"{name} refused" for name in ("open", "write", "fork", "exec", "socket", "kill", "remove")
     ], done.stderr

@@ -4,18 +4,17 @@ import base64
 import os
 import socket
 import threading
-import time
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cost import bytes_read
 from kitbag.messages import Image
 from kitbag.tools.read import LONGEST_LINE, MOST_CHARACTERS, MOST_IMAGE_BYTES, READ, amount
 from tools.using import Bench, memory_growth, text_of
 
-FAST = 2.0
 """Seconds that no file, however large, may take."""
 GROWTH = 100 << 20
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
@@ -210,7 +209,6 @@ def test_what_is_no_file_is_refused_at_once(bench: Bench) -> None:  # D12
     (bench.root / "link").symlink_to("pipe")
     (bench.root / "environment").symlink_to("/proc/self/environ")
     with listening:
-        started = time.monotonic()
         for path in (
             "pipe",
             "socket",
@@ -224,7 +222,6 @@ def test_what_is_no_file_is_refused_at_once(bench: Bench) -> None:  # D12
             outcome = bench.use(READ, file_path=path)
             assert outcome.is_error, path
             assert "can't be used" in text_of(outcome), path
-        assert time.monotonic() - started < FAST * 2
 
 
 def test_a_huge_file_gives_a_bounded_answer_in_little_time_and_memory(bench: Bench) -> None:  # D12
@@ -243,10 +240,9 @@ def test_a_huge_file_gives_a_bounded_answer_in_little_time_and_memory(bench: Ben
         {"file_path": "begins-as-text", "offset": 10**9},
         {"file_path": "one-line"},
     ):
-        started = time.monotonic()
-        with memory_growth() as growth:
+        with memory_growth() as growth, bytes_read() as read:
             outcome = bench.use(READ, **arguments)
-        assert time.monotonic() - started < FAST * 2, arguments  # on a machine that is busy
+            assert read() < 1 << 30, arguments
         assert growth() < GROWTH, arguments
         assert len(text_of(outcome)) < MOST_CHARACTERS + 300, arguments
     outcome = bench.use(READ, file_path="one-line")

@@ -14,7 +14,8 @@ from kitbag.tools.base import Outcome
 from kitbag.tools.search_backends import BACKENDS
 from kitbag.tools.web_search import MOST_RESULTS, WEB_SEARCH
 from net.servers import Answer, Server, redirect, reply
-from tools.using import HANG, Bench, text_of, until
+from tools.using import Bench, text_of
+from waiting import TEST_TIMEOUT, until_true
 
 KEYS = ("BRAVE_API_KEY", "TAVILY_API_KEY")
 
@@ -240,10 +241,10 @@ def test_it_can_be_cancelled(engine: Engine) -> None:
 
     async def cancel() -> None:
         call = asyncio.ensure_future(engine.bench.using(WEB_SEARCH, {"query": "zebra"}))
-        await asyncio.to_thread(until, lambda: bool(server.heads))
+        await until_true(lambda: bool(server.heads))
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(call, HANG)
+            await asyncio.wait_for(call, TEST_TIMEOUT)
 
     asyncio.run(cancel())
 

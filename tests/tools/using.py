@@ -5,7 +5,6 @@ import ctypes
 import os
 import struct
 import threading
-import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,10 +19,9 @@ from kitbag.permissions.decide import Permissions
 from kitbag.permissions.model import Effect, Protection, Workspace
 from kitbag.permissions.rules import Rules, parse_rules
 from kitbag.tools.base import Context, Outcome, Tool
+from waiting import TEST_TIMEOUT
 
 T = TypeVar("T")
-HANG = 30.0
-"""Seconds after which something is taken to hang."""
 
 
 class Bench:
@@ -70,7 +68,7 @@ class Bench:
         return asyncio.run(self.using(tool, given, context))
 
     async def using(self, tool: Tool[Any], arguments: dict[str, Any], context: Context | None = None) -> Outcome:
-        return await asyncio.wait_for(tool.work(tool.read(arguments), context or self.context), HANG)
+        return await asyncio.wait_for(tool.work(tool.read(arguments), context or self.context), TEST_TIMEOUT)
 
 
 def text_of(outcome: Outcome) -> str:
@@ -81,13 +79,6 @@ def listed(outcome: Outcome) -> list[str]:
     """The lines of a result, without its remarks."""
     assert not outcome.is_error, text_of(outcome)
     return [line for line in text_of(outcome).splitlines() if not line.startswith(("[", "No "))]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + HANG
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.005)
 
 
 def children() -> set[int]:

@@ -16,7 +16,8 @@ from kitbag.store import private_files
 from kitbag.store.private_files import StoreError
 
 _FOLDER: Final = "open"
-_TRIES: Final = 10
+_TRIES: Final = 1_000
+_PAUSE: Final = 0.001
 _FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -28,23 +29,26 @@ def held_open(kitbag_home: str, session_id: str) -> Generator[None, None, None]:
         yield
         return
     with contextlib.suppress(OSError, StoreError), private_files.directory(_state(kitbag_home), _FOLDER) as inside:
-        descriptor = os.open(session_id, _FLAGS | os.O_CREAT, 0o600, dir_fd=inside)
-        _share(descriptor)
+        descriptor = _taken(inside, session_id)
     try:
         yield
     finally:
         if descriptor >= 0:
-            _let_go(kitbag_home, session_id, descriptor)
+            _let_go(_path(kitbag_home, session_id), descriptor)
 
 
-def _share(descriptor: int) -> None:
-    """Whoever looks whether it is open has it for a moment."""
+def _taken(inside: int, name: str) -> int:
+    """Whoever looks whether it is open has it for a moment, and may remove it before we have locked it: then that was
+    not the file that others will look at. -1: it could not be had."""
     for _ in range(_TRIES):
-        try:
-            return fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(0.001)
-    return None
+        descriptor = os.open(name, _FLAGS | os.O_CREAT, 0o600, dir_fd=inside)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            if _is_at(name, descriptor, inside):
+                return descriptor
+        os.close(descriptor)
+        time.sleep(_PAUSE)
+    return -1
 
 
 def is_open(kitbag_home: str, session_id: str) -> bool:
@@ -52,10 +56,10 @@ def is_open(kitbag_home: str, session_id: str) -> bool:
     if not _is_name(session_id):
         return False
     try:
-        descriptor = os.open(os.path.join(_state(kitbag_home), _FOLDER, session_id), _FLAGS)
+        descriptor = os.open(_path(kitbag_home, session_id), _FLAGS)
     except OSError:
         return False
-    return not _let_go(kitbag_home, session_id, descriptor)
+    return not _let_go(_path(kitbag_home, session_id), descriptor)
 
 
 def check_not_open(kitbag_home: str, session_id: str) -> None:
@@ -65,11 +69,12 @@ def check_not_open(kitbag_home: str, session_id: str) -> None:
         raise InvalidError(f"conversation {session_id} is open in another window", fix)
 
 
-def _let_go(kitbag_home: str, session_id: str, descriptor: int) -> bool:
+def _let_go(path: str, descriptor: int) -> bool:
     """Whether nobody else has it: then its file is removed."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.unlink(os.path.join(_state(kitbag_home), _FOLDER, session_id))
+        if _is_at(path, descriptor):  # another may have made it anew
+            os.unlink(path)
         return True
     except BlockingIOError:
         return False
@@ -79,9 +84,23 @@ def _let_go(kitbag_home: str, session_id: str, descriptor: int) -> bool:
         os.close(descriptor)
 
 
+def _is_at(path: str, descriptor: int, inside: int | None = None) -> bool:
+    """Whether this is the file that has the name."""
+    ours = os.fstat(descriptor)
+    try:
+        named = os.stat(path, dir_fd=inside, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return (ours.st_dev, ours.st_ino) == (named.st_dev, named.st_ino)
+
+
 def _is_name(session_id: str) -> bool:
     """Else it would lead to another file, which would be removed."""
     return "/" not in session_id and "\0" not in session_id and session_id not in ("", ".", "..")
+
+
+def _path(kitbag_home: str, session_id: str) -> str:
+    return os.path.join(_state(kitbag_home), _FOLDER, session_id)
 
 
 def _state(kitbag_home: str) -> str:

@@ -239,12 +239,18 @@ def _pieces(head: str, known: frozenset[str]) -> Metadata:
     metadata: Metadata = {}
     key, start = "", 0
     lines = head.split("\n")
+    before_fields: list[bool] = []
     for at, line in enumerate([*lines, "end:"]):
         match = _KEY_LINE.match(line)
         if not match:
             continue
-        if at < len(lines) and match[1] not in known and not _may_follow(key, metadata, lines[at:], known):
-            continue
+        if at < len(lines) and match[1] not in known:
+            if len(metadata) >= _MOST_UNKNOWN:
+                continue
+            if key in _PROSE_FIELDS:
+                before_fields = before_fields or _before_fields(lines, known)
+                if not before_fields[at]:
+                    continue
         if key:
             for field, value in _piece(key, lines[start:at]).items():
                 metadata.setdefault(field, value)
@@ -252,19 +258,18 @@ def _pieces(head: str, known: frozenset[str]) -> Metadata:
     return metadata
 
 
-def _may_follow(key: str, metadata: Metadata, rest: list[str], known: frozenset[str]) -> bool:
-    """Whether a field that nobody knows may end the field `key`. Behind prose only if no prose follows it."""
-    if len(metadata) >= _MOST_UNKNOWN:
-        return False
-    if key not in _PROSE_FIELDS:
-        return True
-    for line in rest:
-        match = _KEY_LINE.match(line)
+def _before_fields(lines: list[str], known: frozenset[str]) -> list[bool]:
+    """For each line, whether a field that nobody knows may begin there behind prose: only if no prose follows it.
+
+    From the last line to the first, so that each is looked at once, however many there are."""
+    found = [True] * (len(lines) + 1)
+    for at in range(len(lines) - 1, -1, -1):
+        match = _KEY_LINE.match(lines[at])
         if match and match[1] in known:
-            return True
-        if not match or not match[1].islower() or match[1] in _SPEAKERS:
-            return not line.strip()
-    return True
+            continue
+        is_field = match and match[1].islower() and match[1] not in _SPEAKERS
+        found[at] = found[at + 1] if is_field else not lines[at].strip()
+    return found
 
 
 def _piece(key: str, lines: list[str]) -> Metadata:

@@ -15,6 +15,7 @@ from kitbag.permissions.approvals import Answer
 from kitbag.permissions.command_leash import MARK
 from kitbag.tasks.model import End
 from tasks.workshop import Workshop, call
+from waiting import TEST_TIMEOUT, until_true
 
 __all__ = ["workshop_at_home"]
 pytestmark = pytest.mark.usefixtures("workshop_at_home")
@@ -293,8 +294,7 @@ class TestAnswering:
                 workshop.worker()
                 question = await waiting_for(chat.agent.journal)
                 asking = asyncio.create_task(tasks_command(chat.chat, "answer"))
-                while not chat.face.forms:
-                    await asyncio.sleep(0.01)
+                await until_true(lambda: chat.face.forms)
                 ApprovalQueue(chat.agent.journal).answer(question, Answer("deny"), "elsewhere")
                 await asking
                 assert "answered elsewhere" in chat.face.seen()
@@ -318,7 +318,7 @@ class TestAnswering:
 
 
 async def works_in_front(talk: Talk) -> "asyncio.Task[None]":
-    talk.chat._begin_front(asyncio.sleep(60))
+    talk.chat._begin_front(asyncio.sleep(600))
     await asyncio.sleep(0)
     assert talk.chat._front is not None
     return talk.chat._front
@@ -327,13 +327,11 @@ async def works_in_front(talk: Talk) -> "asyncio.Task[None]":
 async def waiting_for(journal: object) -> str:
     """The number of the question that waits."""
     queue = ApprovalQueue(journal)  # type: ignore[arg-type]
-    while not queue.pending():
-        await asyncio.sleep(0.02)
-    return queue.pending()[0].question.id
+    return (await until_true(queue.pending))[0].question.id
 
 
 async def ended(workshop: Workshop, task_id: str) -> str:
-    task = await workshop.board.until(lambda one: one.is_finished, task_id, 20)
+    task = await workshop.board.until(lambda one: one.is_finished, task_id, TEST_TIMEOUT)
     return str(task)
 
 

@@ -13,6 +13,7 @@ from kitbag.chat.blocks import Diff, Table
 from kitbag.errors import NotFoundError, UsageError
 from kitbag.runtime.undoing import Undoing
 from kitbag.testing import Step
+from waiting import TEST_TIMEOUT, until_true
 
 
 def write(name: str, content: str) -> Step:
@@ -55,7 +56,7 @@ def test_what_is_cancelled_while_files_are_taken_back_is_done_and_told(
 
     def slow(self: Undoing, planned: Any) -> Any:
         begun.set()
-        may_end.wait(30)
+        may_end.wait(TEST_TIMEOUT)
         return restore(self, planned)
 
     monkeypatch.setattr(Undoing, "restore", slow)
@@ -66,7 +67,7 @@ def test_what_is_cancelled_while_files_are_taken_back_is_done_and_told(
         ) as talk:
             await talk.say("make a file")
             undoing = asyncio.ensure_future(talk.command("/undo"))
-            await asyncio.to_thread(begun.wait, 30)
+            await until_true(begun.is_set)
             undoing.cancel()
             await asyncio.sleep(0)
             assert not undoing.done()

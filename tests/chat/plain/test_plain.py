@@ -31,6 +31,7 @@ from kitbag.chat.blocks import (
 from kitbag.chat.face import Deed, Face, Filled, Form, Key, Left, Live, Option, Panel, Status, Submitted
 from kitbag.chat.plain.lines import PlainLines
 from kitbag.chat.plain.plain import Plain
+from waiting import TEST_TIMEOUT
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b5n\u202e"
 YES_NO = Form("Allow it?", (Option("y", "yes", "once"), Option("n", "no")))
@@ -184,7 +185,7 @@ def during(face: Plain, work: Callable[[], Awaitable[Any]]) -> Any:
 
     async def bounded() -> Any:
         try:
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(TEST_TIMEOUT):
                 return await work()
         finally:
             await face.close()

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
-from chat.seen_terminal import ENTER, ESCAPE, HANG, UP, Seen, seen, started
+from chat.seen_terminal import ENTER, ESCAPE, UP, Seen, seen, started
 from kitbag.chat.blocks import Span, Verbatim, words
 from kitbag.chat.face import Action, Filled, Form, Key, Live, Option, Panel, Row, Running, Status, Submitted
 from kitbag.chat.terminal.forms import Answered, FormState, Quiet
 from kitbag.chat.terminal.panels import PanelState
 from kitbag.errors import InvalidError
+from waiting import TEST_TIMEOUT
 
 YES_NO = (Option("y", "yes, once"), Option("s", "for this session"), Option("n", "no"))
 
@@ -20,7 +21,7 @@ def at_terminal(scene: Callable[[Seen], Awaitable[None]], columns: int = 80, row
     async def play() -> None:
         async with seen(columns, rows, **given) as shown:
             await started(shown)
-            await asyncio.wait_for(scene(shown), HANG)
+            await asyncio.wait_for(scene(shown), TEST_TIMEOUT)
 
     asyncio.run(play())
 

@@ -9,10 +9,11 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
-from chat.seen_terminal import ENTER, HANG, Seen, seen, started
+from chat.seen_terminal import ENTER, Seen, seen, started
 from kitbag.chat.blocks import Reply, Span, words
 from kitbag.chat.face import Action, Form, Live, Option, Panel, Row, Running, Status
 from kitbag.chat.terminal.tail import drawn_lines
+from waiting import TEST_TIMEOUT
 
 EVIL = "sesame END \x1b]0;owned\x07\x1b[2J\x1b[31m\x9b5m\u202e\r\u200b!"
 """A title, an erased screen, a colour, an eight-bit one, text turned around, a line written over, a hidden character."""
@@ -33,7 +34,7 @@ def at_terminal(scene: Callable[[Seen], Awaitable[None]], **given: Any) -> None:
         async with seen(120, 30, rings=False, **given) as shown:
             shown.terminal.hide = lambda text: text.replace("sesame", "***")
             await started(shown)
-            await asyncio.wait_for(scene(shown), HANG)
+            await asyncio.wait_for(scene(shown), TEST_TIMEOUT)
             shown.take_in()
             assert is_clean(shown.raw), _OURS.sub(b"", shown.raw)
             assert b"sesame" not in shown.raw

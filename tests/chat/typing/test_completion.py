@@ -22,8 +22,7 @@ from kitbag.library.modes import STRICTEST_FIRST
 from kitbag.library.registry import Registry
 from kitbag.permissions.model import Workspace
 from kitbag.runtime.mention_syntax import find_mentions, meanings
-
-WAIT = 20.0
+from waiting import TEST_TIMEOUT, wait_until
 
 
 class Typing:
@@ -50,7 +49,7 @@ class Typing:
         return ChatCompleter(around)
 
     def offered(self, text: str, completer: ChatCompleter | None = None) -> list[Completion]:
-        return asyncio.run(asyncio.wait_for(self._offered(text, completer or self.completer()), WAIT))
+        return asyncio.run(asyncio.wait_for(self._offered(text, completer or self.completer()), TEST_TIMEOUT))
 
     async def _offered(self, text: str, completer: ChatCompleter) -> list[Completion]:
         found = completer.get_completions_async(Document(text), CompleteEvent())
@@ -227,15 +226,10 @@ class TestFiles:
     def test_new_files_show_when_the_list_is_made_again(self, typing: Typing) -> None:
         files = WorkspaceFiles(typing.workspace)
         typing.world.write("one.py", "")
-        assert files.best("one", 5, WAIT) == ["one.py"]
+        assert files.best("one", 5, TEST_TIMEOUT) == ["one.py"]
         typing.world.write("two.py", "")
         files._listed_at -= 100  # pyright: ignore[reportPrivateUsage] - as if it were long ago
-        for _ in range(2_000):
-            if files.best("two", 5):
-                break
-            files._is_there.wait(0.01)  # pyright: ignore[reportPrivateUsage]
-            asyncio.run(asyncio.sleep(0.01))
-        assert files.best("two", 5) == ["two.py"]
+        assert wait_until(lambda: files.best("two", 5)) == ["two.py"]
         files.close()
 
     def test_without_a_library_or_a_workspace_there_is_nothing_and_no_error(self, typing: Typing) -> None:
@@ -289,7 +283,7 @@ def test_whatever_files_are_called_what_is_offered_means_one_of_them(tmp_path_fa
             (root / name).write_text("")
             made.add(os.fsdecode(os.fsencode(name)))
     completer = ChatCompleter(Around(_no_library, Workspace(str(root), "/h", "/h/.kitbag"), str(root)))
-    found = completer._mentions("", [], WAIT)  # pyright: ignore[reportPrivateUsage]
+    found = completer._mentions("", [], TEST_TIMEOUT)  # pyright: ignore[reportPrivateUsage]
     completer.close()
     for offer in found:
         (mention,) = find_mentions(f"x {offer.text} y")

@@ -15,9 +15,9 @@ from kitbag.tools.mcp_client.configuration import Server, read_server
 from kitbag.tools.mcp_client.connection import Connection, Opening
 from kitbag.tools.mcp_client.listing import Listing
 from kitbag.tools.mcp_client.servers import opening_of
+from waiting import TEST_TIMEOUT
 
 PROGRAM = str(Path(__file__).with_name("plain_server.py"))
-HANG = 30.0
 
 
 def described(**behaviour: Any) -> dict[str, Any]:
@@ -44,7 +44,9 @@ class Talk:
         self.opened += 1
         return opening_of(self.connection.server, ended)
 
-    async def call(self, tool: str, text: str = "", seconds: float = HANG, progress: Any = lambda _: None) -> str:
+    async def call(
+        self, tool: str, text: str = "", seconds: float = TEST_TIMEOUT, progress: Any = lambda _: None
+    ) -> str:
         result = await self.connection.call(tool, {"text": text}, seconds, progress)
         return result.content[0].text
 
@@ -56,19 +58,13 @@ class Talk:
 async def talking(definition: dict[str, Any]) -> AsyncGenerator[Talk, None]:
     """Nothing of it is left afterwards."""
     talk = Talk(server_of(definition))
-    async with asyncio.timeout(HANG):
+    async with asyncio.timeout(TEST_TIMEOUT):
         try:
             yield talk
         finally:
             await talk.connection.close()
     others = asyncio.all_tasks() - {asyncio.current_task()}
     assert not others, f"left behind: {others}"
-
-
-async def until(condition: Callable[[], Any], seconds: float = HANG) -> None:
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 def is_alive(pid: int) -> bool:
@@ -104,7 +100,7 @@ def _listening(app: Any, port: int) -> Generator[str, None, None]:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
     finally:
         server.should_exit = True
-        thread.join(HANG)
+        thread.join(TEST_TIMEOUT)
         listener.close()
 
 

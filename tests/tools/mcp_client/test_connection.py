@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from kitbag.tools.mcp_client.connection import ServerError
-from tools.mcp_client.running import app_behind_http, behind_http, described, is_alive, started, talking, until
+from tools.mcp_client.running import app_behind_http, behind_http, described, is_alive, started, talking
+from waiting import until_true
 
 SDK_PROGRAM = """
 from mcp.server import MCPServer
@@ -187,7 +188,7 @@ class TestCalls:
             heard: list[str] = []
             async with talking(described(tools=["progress"])) as talk:
                 assert await talk.call("progress", progress=heard.append) == "done"
-                await until(lambda: len(heard) == 3)
+                await until_true(lambda: len(heard) == 3)
             assert heard == ["0 of 3: step 0", "1 of 3: step 1", "2 of 3: step 2"]
 
         asyncio.run(go())
@@ -199,7 +200,7 @@ class TestCalls:
                     await talk.call("hang", seconds=0.2)
                 assert error.value.kind == "time"
                 assert "0.2 s" in error.value.problem
-                await until(lambda: "cancelled" in (tmp_path / "notes").read_text())
+                await until_true(lambda: "cancelled" in (tmp_path / "notes").read_text())
                 assert await talk.call("other") == "other heard "
 
         asyncio.run(go())
@@ -210,11 +211,11 @@ class TestCalls:
         async def go() -> None:
             async with talking(described(tools=["hang"], notes=str(notes))) as talk:
                 call = asyncio.create_task(talk.call("hang"))
-                await until(lambda: notes.exists() and "call hang" in notes.read_text())
+                await until_true(lambda: notes.exists() and "call hang" in notes.read_text())
                 call.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await call
-                await until(lambda: "cancelled" in notes.read_text())
+                await until_true(lambda: "cancelled" in notes.read_text())
 
         asyncio.run(go())
 
@@ -265,7 +266,7 @@ class TestBrokenConnections:
             async with talking(described(notes=str(notes))) as talk:
                 await talk.call("echo")
                 os.kill(started(notes)[0], signal.SIGKILL)
-                await until(lambda: not talk.connection.is_open)
+                await until_true(lambda: not talk.connection.is_open)
                 assert await talk.call("echo", "b") == "echo heard b"
 
         asyncio.run(go())
@@ -278,7 +279,7 @@ class TestBrokenConnections:
             async with talking(described(notes=str(notes))) as talk:
                 with pytest.raises(ServerError, match=why):
                     await talk.call(tool)
-                await until(lambda: not is_alive(started(notes)[0]))
+                await until_true(lambda: not is_alive(started(notes)[0]))
 
         asyncio.run(go())
 
@@ -338,7 +339,7 @@ class TestPrograms:
         async def go() -> None:
             async with talking(described(silent=True, notes=str(notes))) as talk:
                 opening = asyncio.create_task(talk.connection.open())
-                await until(lambda: started(notes))
+                await until_true(lambda: started(notes))
                 opening.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await opening
@@ -351,7 +352,7 @@ def test_it_is_asked_again_when_its_tools_change() -> None:
     async def go() -> None:
         async with talking(described(tools=["changes"])) as talk:
             await talk.call("changes")
-            await until(lambda: len(talk.listings) == 2)
+            await until_true(lambda: len(talk.listings) == 2)
             assert talk.names() == ["changes", "newcomer"]
 
     asyncio.run(go())
