@@ -16,6 +16,7 @@ import pytest
 from forked import Forkserver
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places
+from matrix import examples
 from waiting import TEST_TIMEOUT, wait_until
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
 
 
 # Time is not what property tests are about; in CI the same examples are tried each time.
-hypothesis.settings.register_profile("kitbag", deadline=None, derandomize=os.environ.get("CI") == "true")
+hypothesis.settings.register_profile(
+    "kitbag", deadline=None, derandomize=os.environ.get("CI") == "true", max_examples=examples(100)
+)
 hypothesis.settings.load_profile("kitbag")
 
 

@@ -18,6 +18,7 @@ from kitbag.testing import Fault, Rule, Script, Seen, Step
 from kitbag.tools.base import Context, Outcome, answer
 from kitbag.tools.skill import SKILL, UNLOAD_SKILL
 from kitbag.tools.todo import TODO_WRITE
+from matrix import examples
 
 SMALL = Room(4_000, 1_000)
 SUMMARY = "You write the summary"
@@ -196,7 +197,7 @@ _MESSAGES = st.lists(
 )
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.too_slow])
 @given(groups=_MESSAGES, share=st.integers(100, 4_000))
 def test_a_call_and_its_result_are_never_parted(groups: list[list[Message]], share: int) -> None:
     messages = [message for group in groups for message in group]

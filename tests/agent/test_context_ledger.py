@@ -16,6 +16,7 @@ from kitbag.messages import Image, Message, Text, Thinking, ToolCall, ToolResult
 from kitbag.models.provider import ToolSpec
 from kitbag.store.journal import Journal
 from kitbag.store.redaction import Redactor
+from matrix import examples
 
 _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.sampled_from(
     [
@@ -77,7 +78,7 @@ def _closes(session: Session) -> bool:
     return sum(piece.bytes for piece in pieces) == request_bytes(system, [_SPEC], session.messages())
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(prompt=_text, steps=st.lists(_step, max_size=8))
 def test_the_bytes_close_now_and_after_resuming(
     tmp_path_factory: Any, prompt: str, steps: list[tuple[str, str]]

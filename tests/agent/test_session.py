@@ -23,6 +23,7 @@ from kitbag.messages import Message, Text, ToolCall, ToolResult, Usage
 from kitbag.store.journal import Journal
 from kitbag.store.private_files import StoreError
 from kitbag.store.redaction import Redactor
+from matrix import examples
 
 
 @pytest.fixture
@@ -298,7 +299,7 @@ def _damage(path: str, choice: int, cut: int, garbage: str) -> None:
     connection.close()
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     choice=st.integers(0, 50),
     cut=st.integers(0, 500),

@@ -14,6 +14,7 @@ from kitbag.library.agents import Agent, read_agent
 from kitbag.library.fields import AGENT_FIELDS, KNOWN_FIELDS, SKILL_FIELDS
 from kitbag.library.scopes import Dialect, Root
 from kitbag.text.source import SourceError
+from matrix import examples
 
 
 def root_of(path: Path, dialect: Dialect = "claude", plugin: str = "") -> Root:
@@ -676,7 +677,7 @@ values = st.one_of(
 fields = st.sampled_from(sorted(AGENT_FIELDS))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(150))
 @given(
     st.lists(st.tuples(fields, values), max_size=6),
     st.sampled_from(["claude", "kitbag", "opencode", "copilot"]),
@@ -695,7 +696,7 @@ def test_any_head_is_read_without_an_exception_and_gives_a_safe_name(
         json.dumps(agent.to_json())
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=100)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(100))
 @given(st.binary(max_size=300), st.sampled_from([".md", ".yaml", ".toml", ".json"]))
 def test_any_bytes_are_read_without_an_exception(tmp_path: Path, data: bytes, suffix: str) -> None:
     path = tmp_path / f"any{suffix}"

@@ -17,6 +17,7 @@ from kitbag.library.discover import Scan, scan_root
 from kitbag.library.index import Remembered, scan_indexed, scan_with_memory
 from kitbag.library.scopes import Root
 from kitbag.text.source import stamp_of
+from matrix import examples
 
 LATER = 60_000_000_000
 LONG_AGO = 1_500_000_000_000_000_000
@@ -245,7 +246,7 @@ def test_a_change_is_seen(tmp_path: Path, change: Callable[[Path], None]) -> Non
     check_changes(tmp_path, [change])
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes=st.lists(st.sampled_from(CHANGES), min_size=2, max_size=7))
 def test_after_any_sequence_of_changes_a_warm_scan_is_a_fresh_scan(
     tmp_path: Path, changes: list[Callable[[Path], None]]

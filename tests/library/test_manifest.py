@@ -13,6 +13,7 @@ from cost import processor_limit
 from kitbag.errors import Diagnostic
 from kitbag.library.manifest import _entry  # pyright: ignore[reportPrivateUsage]
 from kitbag.library.registry import Registry
+from matrix import examples
 
 SKILLS = ".kitbag/skills"
 
@@ -280,7 +281,7 @@ anything = st.recursive(
 FIELDS = ["name", "version", "description", "path", "token_budget", "tier", "references", "capabilities"]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(st.dictionaries(st.sampled_from(FIELDS), anything) | anything)
 def test_no_entry_raises_and_each_field_has_its_type(item: Any) -> None:
     entry, wrong = _entry(item, "manifest.json")

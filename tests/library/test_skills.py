@@ -23,6 +23,7 @@ from kitbag.library.skills import (
     read_skill,
     string_list,
 )
+from matrix import examples
 
 
 def root_of(folder: Path, plugin: str = "") -> Root:
@@ -300,7 +301,7 @@ def test_a_missing_file_raises_and_an_unreadable_one_is_reported(tmp_path: Path)
     assert [(note.severity, note.code, note.line) for note in notes] == [("error", "not-a-file", 0)]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.text(max_size=60),
     st.text(max_size=60),

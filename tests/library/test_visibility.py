@@ -21,6 +21,7 @@ from kitbag.library.skills import NO_MODEL, NO_USER, REQUIRED, Skill, read_skill
 from kitbag.library.visibility import OPEN, View, judge_agent, judge_skill, judge_skills
 from kitbag.packing.skill_registry import SkillRegistry
 from kitbag.settings import STATES, Sourced, State
+from matrix import examples
 
 ROOT = Root("/skills", "skills", "project", "kitbag", (1, 0))
 
@@ -328,7 +329,7 @@ def libraries(draw: st.DrawFn) -> tuple[dict[str, str], tuple[str, str]]:
     return files, draw(st.sampled_from(WANTED))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(libraries())
 def test_listing_searching_showing_and_loading_never_disagree(library: tuple[dict[str, str], tuple[str, str]]) -> None:
     files, (team, persona_name) = library

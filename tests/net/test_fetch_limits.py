@@ -14,6 +14,7 @@ from kitbag.net.errors import FetchError
 from kitbag.net.exchange import Route
 from kitbag.net.fetch import fetch_now
 from kitbag.net.policy import HostPolicy, Limits
+from matrix import examples
 from net.servers import Everywhere, Get, Serve, reply
 from waiting import TEST_TIMEOUT
 
@@ -297,7 +298,7 @@ PIECES += [
 ]
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.sampled_from(PIECES) | st.binary(max_size=20), max_size=12).map(b"".join))
 def test_any_answer_is_a_result_or_a_fetch_error(serve: Serve, answer: bytes) -> None:
     server = serve(answer)

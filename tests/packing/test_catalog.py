@@ -31,6 +31,7 @@ from kitbag.packing.catalog import (
 )
 from kitbag.packing.skill_registry import SkillRegistry
 from kitbag.text.hidden import find_hidden
+from matrix import examples
 
 USER = Root("/nowhere", "skills", "user", "kitbag", (2, 0))
 BUILT_IN = Root("/nowhere", "skills", "built-in", "kitbag", (6, 0))
@@ -382,7 +383,7 @@ def some_skills(draw: st.DrawFn) -> list[tuple[Skill, Verdict]]:
 budgets = st.builds(Budget, st.integers(0, 9_000), st.integers(0, 800), st.integers(0, 2_000))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80))
 @given(some_skills(), budgets, st.sampled_from(FORMATS))
 def test_no_library_goes_over_the_budget(listed: list[tuple[Skill, Verdict]], budget: Budget, form: Format) -> None:
     catalog = render_skills(listed, budget, form)

@@ -16,6 +16,7 @@ from kitbag.packing.fit import Budgets, OverBudgetError
 from kitbag.packing.pack import Packer, PackOptions, pack
 from kitbag.packing.references import RefusedError
 from kitbag.packing.tasks_in import load_task, parse_task
+from matrix import examples
 from waiting import TEST_TIMEOUT, wait_until
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -398,7 +399,7 @@ def test_pack_in_python_gives_the_same(world: World) -> None:
     assert payload.ledger.payload == payload.text
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     bodies=st.lists(st.text(max_size=4000), min_size=1, max_size=3),
     references=st.lists(st.text(max_size=2000), max_size=3),

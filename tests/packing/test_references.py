@@ -34,6 +34,7 @@ from kitbag.packing.rights import Rights
 from kitbag.packing.shell_words import fill_command
 from kitbag.permissions.command_runner import MARK, run_command
 from kitbag.settings import Settings
+from matrix import examples
 from waiting import TEST_TIMEOUT
 
 NAMES = frozenset(("CANARY", "PLAIN", "EMPTY", "UNSET"))
@@ -203,7 +204,7 @@ EMPTY = Source("", "f.md", "user", "/nonexistent", "/nonexistent")
 NOWHERE = Rights(Places("/nonexistent", "/nonexistent", "/nonexistent", ()), Settings("/nonexistent"))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(TEXTS)
 def test_D27_a_value_appears_literally_whatever_it_contains(value: str) -> None:
     done = resolve(EMPTY._replace(text="<{{V}}|{{V}}>"), {"V": value, "X": "wrong"}, NOWHERE)
@@ -211,14 +212,14 @@ def test_D27_a_value_appears_literally_whatever_it_contains(value: str) -> None:
     assert done.counts.resolved == done.counts.found == 2
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(TEXTS.map(lambda text: re.sub(r"[@!\\]|\{\{|\$\{", "", text)))
 def test_a_text_without_tokens_comes_back_byte_for_byte(text: str) -> None:
     done = resolve(EMPTY._replace(text=text), {"V": "x"}, NOWHERE)
     assert done == (text, (), (), (0, 0, 0, 0, 0))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(
     st.lists(st.sampled_from(["{{V}}", "{{X}}", "\\{{V}}", "@no.md", "`{{V}}`", "```\n", "\n", " ", "a"])).map("".join)
 )

@@ -14,6 +14,7 @@ from kitbag.permissions.decide import Permissions, child_mode
 from kitbag.permissions.model import Effect, Protection
 from kitbag.permissions.narrowing import grants_of
 from kitbag.permissions.rules import Rules
+from matrix import examples
 from permissions.deciding import ASKING, MODES, permissions, workspace_in
 
 FILE_TOOLS = ("Read", "Write", "Edit", "NotebookEdit", "Glob", "Grep")
@@ -496,7 +497,7 @@ JSON = st.recursive(
 KEYS = st.sampled_from(["file_path", "path", "pattern", "glob", "url", "subagent_type", "skill", "args", "name", "cwd"])
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.sampled_from([*FILE_TOOLS, "WebFetch", "Task", "Skill", "TaskStop", "mcp__a__b"]) | st.text(max_size=12),
     st.dictionaries(KEYS, JSON, max_size=4),

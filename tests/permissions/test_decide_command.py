@@ -13,6 +13,7 @@ from kitbag.library.tool_names import parse_tools
 from kitbag.permissions.decide import Permissions
 from kitbag.permissions.model import Effect, Judgement
 from kitbag.permissions.narrowing import grants_of
+from matrix import examples
 from permissions.deciding import ASKING, BUBBLEWRAP, MODES, NOTHING, SANDLOCK, permissions
 
 
@@ -479,7 +480,7 @@ def test_an_agents_commands_hold_in_every_mode(tmp_path: Path, mode: Mode) -> No
         assert any(part.source == "agent.md" for part in judged.parts)
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.sampled_from(["ls", "cat", "rm", "git log", ";", "&&", "|", "$(", ")", "`", "'", '"', ">", "<", "<<E", "\n", "$X", "{", "}", "ok.txt",

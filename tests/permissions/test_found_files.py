@@ -12,6 +12,7 @@ from kitbag.library.tool_names import parse_tools
 from kitbag.permissions.decide import Permissions
 from kitbag.permissions.model import Effect, Protection, Workspace
 from kitbag.permissions.rules import Rules, parse_rules
+from matrix import examples
 
 RULES = (
     "Read", "Read(./secret/**)", "Read(*.md)", "Read(.env)", "Read(sub/)", "Read(~/**)", "Read(//etc/**)", "Read(./a.txt)",
@@ -60,7 +61,7 @@ limits = st.sampled_from(["", "Read", "Read(./sub/**)", "Grep", "Read(*.txt), Gr
 starts = st.sampled_from(["work", "work/sub", "work/round", "other-name", "outside", "work/leaves", ""])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50))
 @given(mode=modes, rules=written, limit=limits, start=starts)
 def test_what_is_surely_readable_is_allowed(
     workspace: Workspace, mode: Mode, rules: list[tuple[Effect, str]], limit: str, start: str

@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from cost import processor_limit, steps
 from kitbag.permissions.shell_analysis import Analysis, analyse
+from matrix import examples
 
 
 def names(found: Analysis) -> set[str]:
@@ -286,7 +287,7 @@ PIECES = st.sampled_from(
 # fmt: on
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.lists(PIECES | st.text(max_size=3), max_size=40).map(" ".join) | st.text(max_size=60))
 def test_no_text_makes_it_raise(text: str) -> None:
     found = analyse(text)

@@ -22,6 +22,7 @@ from kitbag.store import journal_file
 from kitbag.store.journal import Entry, Journal, journal_path
 from kitbag.store.private_files import StoreError
 from kitbag.store.redaction import MARK, Redactor
+from matrix import examples
 from waiting import TEST_TIMEOUT
 
 CANARY = "CANARY_SECRET_4f7a9c"
@@ -107,7 +108,7 @@ def test_more_records_than_a_page_are_read_and_writing_goes_on_meanwhile(journal
         st.none() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
     )
 )
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(50))
 def test_any_text_can_be_stored_half_characters_and_nul_too(journal: Journal, value: object) -> None:
     value = {"value": value, "odd": "\0\udfff\ud800\n\u2028'\";--"}
     journal.append("odd", "x", value)
@@ -394,7 +395,7 @@ def cut_off(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(st.floats(0, 1), st.binary(max_size=40))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_of_a_log_that_was_cut_or_overwritten_the_records_before_are_there(
     cut_off: Path, tmp_path_factory: pytest.TempPathFactory, where: float, garbage: bytes
 ) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kitbag.store.private_files import StoreError
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.output_file import OutputFile, read_end, read_piece
+from matrix import examples
 
 TASK = "0123456789ab"
 
@@ -113,7 +114,7 @@ def test_a_disk_that_is_full_ends_the_file_and_not_the_command(tmp_path: Path) -
     assert text_of(tmp_path) == "before\n"
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.text(st.characters(exclude_categories=("Cs", "Cc", "Cf", "Co", "Cn")), max_size=60), st.integers(1, 9))
 def test_pieces_together_are_the_whole_whatever_their_size(text: str, most: int) -> None:
     with tempfile.TemporaryDirectory() as base:

@@ -11,6 +11,7 @@ from cost import memory_peak
 from kitbag.library.fields import KNOWN_FIELDS
 from kitbag.text.frontmatter import HEAD_LIMIT, Head, first_paragraph, line_of, read_body, read_head, split
 from kitbag.text.source import SourceError
+from matrix import examples
 
 
 def head_of(folder: Path, text: str | bytes) -> Head:
@@ -383,7 +384,7 @@ value = st.sampled_from(
 field = st.tuples(st.sampled_from(["name", "description", "tags", "license", "x-own", "Own"]), value)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(field, min_size=1, max_size=6))
 def test_newlines_marks_and_blank_lines_make_no_difference(tmp_path: Path, fields: list[tuple[str, str]]) -> None:
     text = fenced(*(f"{key}: {text}" for key, text in fields))
@@ -394,7 +395,7 @@ def test_newlines_marks_and_blank_lines_make_no_difference(tmp_path: Path, field
         assert {note[1] for note in notes(other)} - {"head-not-first"} == {note[1] for note in notes(head)}
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=300) | st.text(max_size=300).map(lambda text: text.encode("utf-8", "surrogatepass")))
 def test_no_bytes_raise_anything_but_a_source_error(tmp_path: Path, data: bytes) -> None:
     for content in (data, b"---\n" + data + b"\n---\nText.\n", b"---\nname: " + data):

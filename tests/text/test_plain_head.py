@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kitbag.text.plain_head import read_plain
+from matrix import examples
 
 TYPICAL = """\
 name: pdf-forms
@@ -78,25 +79,25 @@ def agrees(head: str) -> None:
         assert answer == by_yaml(head)
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=examples(800))
 @given(odd_head)
 def test_whatever_is_answered_is_what_yaml_answers_for_odd_heads(lines: list[str]) -> None:
     agrees("\n".join(lines))
 
 
-@settings(max_examples=1_500, deadline=None)
+@settings(max_examples=examples(1_500))
 @given(plain_head)
 def test_whatever_is_answered_is_what_yaml_answers_for_nearly_plain_heads(lines: list[str]) -> None:
     agrees("\n".join(lines))
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500))
 @given(st.text(alphabet=st.sampled_from("ab:- #'\"[]{},>|&*!%@`?\\\n\t~=é日\u00a0\u200b")))
 def test_whatever_is_answered_is_what_yaml_answers_for_any_text(head: str) -> None:
     agrees(head)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(st.dictionaries(st.sampled_from(KEYS[:8]), st.text(st.characters(codec="utf-8"), max_size=40), max_size=4))
 def test_any_characters_in_values_are_read_as_yaml_reads_them(fields: dict[str, str]) -> None:
     agrees("\n".join(f"{key}: {value}" for key, value in fields.items()))

@@ -11,6 +11,7 @@ from markdown_it.token import Token as MarkdownToken
 
 from cost import processor_limit
 from kitbag.text.reference_syntax import Token, find_tokens
+from matrix import examples
 
 TRIGGERS = ("@docs/a.md", "!`touch x`", "{{NAME}}", "${HOME}", "\\@docs/a.md", "\\{{NAME}}", "\\${HOME}", "\\!`x`")
 
@@ -194,14 +195,14 @@ def with_marks(text: str, found: list[Token]) -> str:
     return "".join([*parts, text[at:]])
 
 
-@settings(max_examples=1500, deadline=None, derandomize=True)
+@settings(max_examples=examples(1500), derandomize=True)
 @given(st.lists(st.sampled_from(PIECES), max_size=25).map("".join))
 def test_D33_no_token_lies_in_what_commonmark_calls_code_or_a_comment(text: str) -> None:
     marked = with_marks(text, find_tokens(text).tokens)
     assert not [part for part in literal_parts(COMMONMARK.parse(marked)) if re.search(r"ZQ\d+QZ", part)]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(st.text(alphabet=st.sampled_from("ab@!`{}$\\<>-\n \t#~./*\"'[](),:_0X\r")))
 def test_tokens_are_in_order_and_never_overlap(text: str) -> None:
     at = 0

@@ -11,6 +11,7 @@ from markdown_it import MarkdownIt
 
 from cost import processor_limit
 from kitbag.text.sections import Fence, find_fences, parse_sections, role_of
+from matrix import examples
 
 ROOT = Path(__file__).parents[2]
 MARKDOWN = MarkdownIt("commonmark", {"maxNesting": 500})
@@ -107,14 +108,14 @@ DOCUMENTS = st.lists(st.one_of(LINES, LINES, LINES, st.just("")), max_size=14).m
 DISPUTED = re.compile("^ {0,3}(?:- )?> ?>.*\n(?:.+\n)*(?: {4}|\t)", re.MULTILINE)
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=examples(1500))
 @given(DOCUMENTS)
 def test_headings_of_any_mixture_of_lines_are_those_that_commonmark_sees(text: str) -> None:
     assume(not DISPUTED.search(text))
     agrees(text)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 @given(st.text("ab#=-*+_>`~<!/ \t\n1.)[]:'\\", max_size=60))
 def test_headings_of_any_characters_are_those_that_commonmark_sees(text: str) -> None:
     # What may follow the definition of a link without a blank line, readers of Markdown do not agree on.

@@ -19,6 +19,7 @@ from kitbag.text.truncate import (
     truncate_lines,
     truncate_sections,
 )
+from matrix import examples
 
 Counter = Callable[[str], int]
 
@@ -252,7 +253,7 @@ def check(text: str, cut: Truncated, count: Counter) -> None:
         assert all(fence.closed for fence in find_fences(cut.text))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400))
 @given(DOCUMENTS, st.integers(0, 80), COUNTS)
 def test_cutting_by_sections_keeps_order_fences_and_the_essential(text: str, budget: int, count: Counter) -> None:
     cut = truncate_sections(text, budget, count)
@@ -265,7 +266,7 @@ def test_cutting_by_sections_keeps_order_fences_and_the_essential(text: str, bud
         assert_kept(floor.text, cut.text)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400))
 @given(DOCUMENTS, st.integers(0, 80), COUNTS)
 def test_cutting_by_lines_stays_in_the_budget(text: str, budget: int, count: Counter) -> None:
     cut = truncate_lines(text, budget, count)
@@ -274,7 +275,7 @@ def test_cutting_by_lines_stays_in_the_budget(text: str, budget: int, count: Cou
     assert truncate_lines(cut.text, budget, count)[:2] == cut[:2]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400))
 @given(DOCUMENTS, st.integers(1, 20), COUNTS)
 def test_the_first_lines_are_no_more_than_asked_for(text: str, lines: int, count: Counter) -> None:
     cut = first_lines(text, lines, count)
@@ -284,7 +285,7 @@ def test_the_first_lines_are_no_more_than_asked_for(text: str, lines: int, count
         assert len(cut.text.split("\n")) <= lines + 1
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400))
 @given(DOCUMENTS, st.integers(0, 80), COUNTS)
 def test_the_ladder_is_in_the_budget_unless_the_essential_is_not(text: str, budget: int, count: Counter) -> None:
     cut = truncate_body(text, budget, count)
@@ -296,7 +297,7 @@ def test_the_ladder_is_in_the_budget_unless_the_essential_is_not(text: str, budg
         assert_kept(floor.text, cut.text)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200))
 @given(DOCUMENTS, st.integers(0, 60))
 def test_a_heading_that_is_kept_stays_a_heading(text: str, budget: int) -> None:
     markdown = MarkdownIt("commonmark")

@@ -12,6 +12,7 @@ from kitbag.tools.base import Tool
 from kitbag.tools.glob import GLOB
 from kitbag.tools.grep import GREP
 from kitbag.tools.read import READ
+from matrix import examples
 from tools.using import Bench, text_of
 
 TOOLS: tuple[Tool[Any], ...] = (READ, GLOB, GREP)
@@ -86,7 +87,7 @@ odd = st.one_of(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=odd, other=odd, third=odd)
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
 def test_whatever_text_comes_the_answer_can_be_sent(

@@ -18,6 +18,7 @@ from kitbag.tools.edit import EDIT, LONGEST_ROW, MOST_ROWS
 from kitbag.tools.read import READ
 from kitbag.tools.seen_files import MOST_BYTES, SeenFiles
 from kitbag.tools.write import WRITE
+from matrix import examples
 from tools.changing_files import Keeper, editing, every_file, swapping
 from tools.using import Bench, text_of
 
@@ -134,7 +135,7 @@ def test_the_rest_of_the_file_stays_as_it_was(
     assert path.read_bytes() == (before if after is None else after), answer
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(data=st.data(), newline=st.sampled_from(["\n", "\r\n"]), mark=st.booleans(), every=st.booleans())
 def test_an_edit_is_what_replacing_in_the_text_is(data: st.DataObject, newline: str, mark: bool, every: bool) -> None:
     letters = st.text(st.sampled_from("ab \tä\n"), max_size=6)
@@ -157,7 +158,7 @@ def test_an_edit_is_what_replacing_in_the_text_is(data: st.DataObject, newline: 
         assert path.read_bytes() == expected.replace("\n", newline).encode(encoding)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(before=st.binary(max_size=60), after=st.binary(max_size=60))
 def test_bytes_of_any_encoding_stay_as_they_are_around_an_edit(before: bytes, after: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:

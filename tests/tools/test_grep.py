@@ -18,6 +18,7 @@ from kitbag.tools.glob import MOST_CHARACTERS
 from kitbag.tools.grep import GREP
 from kitbag.tools.grep_results import LONGEST_SHOWN
 from kitbag.tools.search_process import LARGEST_FILE
+from matrix import examples
 from tools.using import Bench, children, listed, memory_growth, text_of, without_override
 from waiting import until_true
 
@@ -462,7 +463,7 @@ patterns = st.sampled_from(
 
 
 @pytest.mark.skipif(not os.path.exists("/usr/bin/rg"), reason="there is no ripgrep here")
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     contents=st.lists(texts, min_size=1, max_size=4),
     pattern=patterns,

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kitbag.messages import Image
 from kitbag.tools.notebooks import MOST_OUTPUT, Notebook
 from kitbag.tools.read import MOST_PICTURES, READ
+from matrix import examples
 from tools.using import Bench, memory_growth, text_of
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
@@ -196,7 +197,7 @@ CELLS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(cells=st.lists(CELLS, max_size=4))
 def test_any_cells_are_shown(cells: list[dict[str, Any]]) -> None:
     text = b"".join(Notebook(json.dumps({"cells": cells}).encode()).pieces()).decode()

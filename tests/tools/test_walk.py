@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kitbag.tools.listing import Which, list_files
 from kitbag.tools.running import Folder
 from kitbag.tools.walk import ignoring_above, open_directory, open_file, walk
+from matrix import examples
 
 RG = shutil.which("rg") or ""
 needs_ripgrep = pytest.mark.skipif(not RG, reason="there is no ripgrep here")
@@ -56,7 +57,7 @@ rule = st.sampled_from(
 
 
 @needs_ripgrep
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     tree=st.lists(paths, max_size=14),
     ignored=st.dictionaries(

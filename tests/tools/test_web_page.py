@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from cost import processor_limit
 from kitbag.tools import web_page
 from kitbag.tools.web_page import MOST_CHARACTERS, Page, markdown_of
+from matrix import examples
 
 FROM = "https://docs.example/guide/page.html"
 
@@ -202,7 +203,7 @@ TAGS = """
 """
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.sampled_from(TAGS.split()), max_size=40))
 def test_no_order_of_tags_breaks_it(tags: list[str]) -> None:
     page = read("".join(tags).replace("_", " "))

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from kitbag.tools.read import READ
 from kitbag.tools.seen_files import MOST_BYTES, SeenFiles
 from kitbag.tools.write import WRITE
+from matrix import examples
 from tools.changing_files import Keeper, editing, every_file, swapping
 from tools.using import Bench, text_of
 
@@ -455,7 +456,7 @@ def test_wrong_arguments_are_refused(arguments: dict[str, Any]) -> None:  # D58
         WRITE.read(arguments)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     path=st.one_of(st.text(min_size=1, max_size=12), st.sampled_from(["..", "/", "~", ".", "a/..", "//", "\\", "-"])),
     content=st.text(max_size=40),

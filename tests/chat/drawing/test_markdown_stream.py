@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from kitbag.chat.blocks import Reply
 from kitbag.chat.drawing.markdown_stream import LONGEST, MOST_LINES, MarkdownStream, Piece
 from kitbag.chat.drawing.rendering import gap, render
+from matrix import examples
 
 ALL_KINDS = """Intro text
 goes on
@@ -130,7 +131,7 @@ PARTS = [
 
 
 @given(st.lists(st.sampled_from(PARTS) | st.text(max_size=5), max_size=60).map("".join), st.integers(1, 9))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300))
 def test_all_pieces_together_are_the_text_and_the_size_of_the_deltas_does_not_matter(text: str, size: int) -> None:
     assert "".join(texts(text, size)) == text
     assert pieces(text, size) == pieces(text, 10_000)

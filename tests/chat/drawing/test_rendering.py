@@ -28,6 +28,7 @@ from kitbag.chat.blocks import (
 )
 from kitbag.chat.drawing.rendering import gap, render, render_tail
 from kitbag.tools.diffs import diff
+from matrix import examples
 
 SGR = re.compile(r"\x1b\[[0-9]{1,2}(?:;[0-9]{1,2})*m")
 CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u2028\u2029]")
@@ -122,7 +123,7 @@ def blocks() -> st.SearchStrategy[Block]:
 
 
 @given(blocks(), st.integers(min_value=1, max_value=120), st.booleans())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400))
 def test_no_text_in_any_block_acts_on_the_terminal_or_is_wider_than_it(block: Block, width: int, colour: bool) -> None:
     text = render(block, width, colour=colour, hide=str)
     check(text, max(width, 2))
@@ -130,7 +131,7 @@ def test_no_text_in_any_block_acts_on_the_terminal_or_is_wider_than_it(block: Bl
 
 
 @given(HOSTILE, st.integers(min_value=2, max_value=100), st.integers(min_value=1, max_value=20), st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100))
 def test_neither_does_what_is_not_whole(text: str, width: int, height: int, colour: bool) -> None:
     shown = render_tail(text, width, height, colour=colour, hide=str)
     check(shown, width)

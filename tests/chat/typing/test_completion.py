@@ -22,6 +22,7 @@ from kitbag.library.modes import STRICTEST_FIRST
 from kitbag.library.registry import Registry
 from kitbag.permissions.model import Workspace
 from kitbag.runtime.mention_syntax import find_mentions, meanings
+from matrix import examples
 from waiting import TEST_TIMEOUT, wait_until
 
 
@@ -271,7 +272,7 @@ def test_names_that_hide_or_control_are_never_typed_or_drawn(typing: Typing, odd
             assert shown.isprintable()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     names=st.lists(st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), max_size=12), max_size=6)
 )
