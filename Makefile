@@ -1,14 +1,16 @@
 # make run and make test set up their own environment; all they need is Python 3.11+, git and make.
 PYTHON ?= python3
 VENV := .venv
+WORKERS ?= 3
 BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test check lint types layers bench docs clean help
+.PHONY: run test test-long test-matrix check lint types layers bench docs clean help
 
 help:
 	@echo "make run     a tour of a sample workspace, with a piece of work at its end"
-	@echo "make test    run all tests"
+	@echo "make test    run the tests, in about five minutes"
+	@echo "make test-long  run the whole matrix, on every supported Python that is found"
 	@echo "make check   lint, types and import layers"
 	@echo "make bench   measure against a floor, in one run"
 
@@ -22,9 +24,21 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 run: $(VENV)/.ready
 	@sh examples/tour.sh $(abspath $(BIN)/kitbag)
 
+# More workers than cores, because many tests wait for processes; they take work from each other.
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+
 test: $(VENV)/.ready
 	@if [ -n "$$CI" ]; then scripts/system-packages; fi
-	$(BIN)/python -m pytest -n 2
+	$(PYTEST)
+
+# What only the long run has: the rest of each matrix, and property tests with ten times the examples.
+test-matrix: $(VENV)/.ready
+	KITBAG_TESTS=long $(PYTEST) -m 'long or hypothesis'
+
+test-long: $(VENV)/.ready
+	@if [ -n "$$CI" ]; then scripts/system-packages; fi
+	KITBAG_TESTS=long $(PYTEST)
+	@for python in $$(scripts/interpreters); do $(MAKE) test PYTHON=$$python || exit 1; done
 
 check: lint types layers
 

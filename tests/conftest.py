@@ -16,7 +16,7 @@ import pytest
 from forked import Forkserver
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places
-from matrix import examples
+from matrix import examples, leave_out_long
 from waiting import TEST_TIMEOUT, wait_until
 
 if TYPE_CHECKING:
@@ -28,6 +28,10 @@ hypothesis.settings.register_profile(
     "kitbag", deadline=None, derandomize=os.environ.get("CI") == "true", max_examples=examples(100)
 )
 hypothesis.settings.load_profile("kitbag")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    leave_out_long(config, items)
 
 
 class World:
