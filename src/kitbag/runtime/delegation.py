@@ -178,7 +178,7 @@ class Delegated:
             errand.max_turns,
             pack=errand.pack,
             directory=inherited.ground.places.cwd,
-            options={**options_for_worker(inherited), MARK: mark_of(definition)},
+            options={**_for_worker(inherited), MARK: mark_of(definition)},
         )
 
     async def _resume(self, errand: Errand, wish: Wish, background: bool, progress: Callable[[str], None]) -> Report:
@@ -266,7 +266,7 @@ class Delegated:
             seconds=seconds,
             starts_in=directory,
             directory=inherited.ground.places.cwd,
-            options=options_for_worker(inherited),
+            options=_for_worker(inherited),
         )
         redactor = self.board.journal.redactor
         wish = await asyncio.to_thread(with_decision, wish, judgement, inherited.ground.workspace, redactor)
@@ -347,11 +347,13 @@ def _about(prompt: str) -> str:
     return words if len(words) <= _LONGEST_ABOUT else f"{words[: _LONGEST_ABOUT - 1]}…"
 
 
-def options_for_worker(inherited: Inherited) -> dict[str, Any]:
+def _for_worker(inherited: Inherited) -> dict[str, Any]:
+    return {**options_for_worker(inherited.options), "settings_mode": inherited.ground.live.settings_mode}
+
+
+def options_for_worker(options: Options) -> dict[str, Any]:
     """What the person said, as far as it counts for agents."""
-    options = inherited.options
     return {
-        "settings_mode": inherited.ground.live.settings_mode,
         "team": options.team,
         "persona": options.persona,
         "only_tools": list(options.only_tools),
