@@ -137,10 +137,12 @@ def test_who_goes_on_with_a_message_after_a_pause_answers_nothing() -> None:
     at_terminal(scene)
 
 
-def test_what_was_typed_before_the_program_had_started_answers_nothing() -> None:
+@pytest.mark.parametrize("seconds", [0, 10])
+def test_what_was_typed_before_the_program_had_started_answers_nothing(seconds: float) -> None:
     async def play() -> None:
         async with seen() as shown:
             shown.type("y")
+            shown.pass_time(seconds)  # a slow start
             asking = asyncio.ensure_future(shown.terminal.ask(Form("Trust it?", YES_NO)))
             await shown.until_seen("Trust it?", "> y")
             await shown.until_gone("stop typing")
