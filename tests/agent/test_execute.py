@@ -4,8 +4,12 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
+
 from agent.talking import FREE, Anything, Talk, call, echo, script, tool
 from agent.test_transcript import assert_valid
+from clock import Clock
+from kitbag.agent import execute
 from kitbag.agent.execute import CANCELLED, NOT_BEGUN
 from kitbag.events import Notice, ToolFinished, ToolStarted
 from kitbag.permissions.approvals import Answer, Question
@@ -125,15 +129,17 @@ def test_what_a_person_refuses_is_not_run(talk) -> None:
     assert "intent" not in [record.kind for record in one.journal.read("session/talk")]
 
 
-def test_how_long_a_person_thought_is_not_the_time_of_the_call(talk) -> None:
+def test_how_long_a_person_thought_is_not_the_time_of_the_call(talk, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch, execute)
+
     class Slow(Person):
         async def ask(self, question: Question) -> Answer:
-            await asyncio.sleep(0.5)
+            clock.let_pass(3_600)
             return await super().ask(question)
 
     one: Talk = talk(script(asks("c1"), "Done."), tool("Custom", tells_rules), approver=Slow(Answer("allow")))
     one.run("Hi")
-    assert one.of(ToolFinished)[0].seconds < 0.5
+    assert one.of(ToolFinished)[0].seconds < 3_600
 
 
 def test_what_went_wrong_beside_an_answer_is_told_to_the_person(talk) -> None:

@@ -21,6 +21,8 @@ from kitbag.chat.face import Deed
 from kitbag.chat.terminal.terminal import Terminal
 from waiting import until_true
 
+_ALONE_SECONDS = 0.06
+"""More than `ttimeoutlen` and `timeoutlen` of the application."""
 ENTER, ESCAPE, UP, DOWN = "\r", "\x1b", "\x1b[A", "\x1b[B"
 
 
@@ -33,6 +35,7 @@ class Seen:
         self._stream = pyte.ByteStream(self.screen)
         self.raw = b""
         self._passed = 0.0
+        self._stopped: float | None = None
         self._reading = open(slave, encoding="utf-8", closefd=True)  # noqa: SIM115
         self._writing = open(os.dup(slave), "w", encoding="utf-8")  # noqa: SIM115
         self.settings_before = termios.tcgetattr(slave)
@@ -40,7 +43,7 @@ class Seen:
             input=Vt100Input(self._reading),
             output=Vt100_Output.from_pty(self._writing, term="xterm-256color", enable_bell=False),
             environment={"TERM": "xterm-256color", **given.pop("environment", {})},
-            **{"clock": lambda: time.monotonic() + self._passed, **given},
+            **{"clock": self._clock, **given},
         )
 
     def close(self) -> None:
@@ -49,6 +52,13 @@ class Seen:
         self._reading.close()
         with contextlib.suppress(OSError):
             self._writing.close()
+
+    def _clock(self) -> float:
+        return (time.monotonic() if self._stopped is None else self._stopped) + self._passed
+
+    def stop_clock(self) -> None:
+        """From now on no time passes for the face, however long the machine takes, but what is said here."""
+        self._stopped = time.monotonic()
 
     def pass_time(self, seconds: float = 10.0) -> None:
         """For the clock of the face: nobody has typed for so long."""
@@ -63,7 +73,23 @@ class Seen:
         """One by one, each Esc long enough before the next."""
         for key in keys:
             self.type(key)
-            await asyncio.sleep(0.12 if key == ESCAPE else 0.01)
+            await (self.settle() if key.startswith(ESCAPE) else self._read())
+
+    async def settle(self) -> None:
+        """Until what was typed has been read and taken for keys. A lone Esc is known by its being alone for a moment,
+        twice: a timer here that begins after one there, and is longer, ends after it, also where both are late."""
+        for _ in range(2):
+            await self._read()
+            await asyncio.sleep(_ALONE_SECONDS)
+
+    async def _read(self) -> None:
+        """Until what was typed has been read, and what that began has begun."""
+        await self.until(lambda: self._waiting_bytes() == 0)
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    def _waiting_bytes(self) -> int:
+        return struct.unpack("i", fcntl.ioctl(self._reading.fileno(), termios.FIONREAD, b"\0" * 4))[0]
 
     async def paste(self, text: str) -> None:
         for at in range(0, len(text), 1000):  # a pseudo-terminal takes in no more at a time
@@ -76,7 +102,8 @@ class Seen:
         self._set_size(columns, rows)
         self.screen.resize(rows, columns)
         os.kill(os.getpid(), signal.SIGWINCH)
-        await asyncio.sleep(0.05)
+        for _ in range(5):  # of the loop, so that it is heard
+            await asyncio.sleep(0)
 
     def _set_size(self, columns: int, rows: int) -> None:
         fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -113,6 +140,10 @@ class Seen:
 
     async def until_gone(self, *texts: str) -> None:
         await self.until(lambda: not any(text in seen for seen in [self.text()] for text in texts))
+
+    async def until_keys_count(self) -> None:
+        """For the question that stands there."""
+        await self.until(lambda: (state := self.terminal._asking.state) is not None and state.counts)
 
     async def next(self) -> Deed:
         reading = asyncio.ensure_future(self.terminal.next())

@@ -109,9 +109,9 @@ def drip(first: bytes, drop: bytes = b"x") -> "tuple[threading.Event, object]":
 def test_a_slow_drip_ends_with_the_time_and_what_came_is_kept(serve: Serve, get: Get) -> None:
     stop, answer = drip(OK + b"Content-Length: 1000000\r\n\r\nbegin")
     server = serve(answer)
-    fetched = get(f"http://docs.example:{server.port}/", server, limits=Limits(seconds=0.5))
+    fetched = get(f"http://docs.example:{server.port}/", server, limits=Limits(seconds=2))
     assert fetched.body.startswith(b"begin")
-    assert "0.5 seconds" in fetched.cut
+    assert "2 seconds" in fetched.cut
     assert server.closed_by_client.wait(TEST_TIMEOUT)
     with pytest.raises(FetchError):
         get(f"http://docs.example:{server.port}/", server, limits=Limits(seconds=0.5, over="refuse"))
@@ -139,7 +139,7 @@ def test_silence_ends_before_the_whole_time(serve: Serve, get: Get) -> None:
         stop.wait(TEST_TIMEOUT)
 
     server = serve(silent)
-    limits = Limits(seconds=TEST_TIMEOUT, idle_seconds=0.2)
+    limits = Limits(seconds=TEST_TIMEOUT, idle_seconds=1.0)
     with pytest.raises(FetchError) as caught:
         get(f"http://docs.example:{server.port}/head", server, limits=limits)
     assert caught.value.kind == "time"

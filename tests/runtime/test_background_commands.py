@@ -20,6 +20,7 @@ from kitbag.messages import Text, ToolResult
 from kitbag.permissions import command_runner
 from kitbag.permissions.approvals import Answer, Question, RefusedError
 from kitbag.permissions.model import Judgement
+from kitbag.runtime import command_task
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.command_task import CommandTask
 from kitbag.runtime.delegation import Delegated
@@ -34,7 +35,7 @@ from kitbag.tasks.signals import Signals
 from kitbag.testing import Rule, Script, Scripted, Step
 from kitbag.tools.delegation import Report
 from tasks.workshop import Nursery, Workshop, opened
-from waiting import TEST_TIMEOUT
+from waiting import TEST_TIMEOUT, until_true
 
 T = TypeVar("T")
 TOOLS = ("Bash", "TaskOutput", "TaskStop", "Task")
@@ -323,13 +324,23 @@ def test_an_end_is_told_as_it_was(workshop: Workshop, command: str, status: str,
         assert found.text == "red�x\n"
 
 
-def run_here(workshop: Workshop, command: str, most_output: int = 1_000_000, **more: Any) -> Report:
-    """In this process, by the code that the worker uses."""
+async def nothing(_: Task) -> None:
+    """Beside a command."""
+
+
+def run_here(
+    workshop: Workshop,
+    command: str,
+    most_output: int = 1_000_000,
+    beside: Callable[[Task], Awaitable[None]] = nothing,
+    **more: Any,
+) -> Report:
+    """In this process, by the code that the worker uses; `beside`: what is done meanwhile."""
 
     async def run(task: Task) -> Report:
         assert await workshop.board.claim(task)
         runner = CommandTask(workshop.board, workshop.task(task.id), Signals(workshop.board), most_output)
-        await runner.run(workshop.board.wish(task.id))
+        await asyncio.gather(runner.run(workshop.board.wish(task.id)), beside(workshop.task(task.id)))
         return report(workshop, task)
 
     with locked(workshop.home):
@@ -389,16 +400,18 @@ def test_stopping_it_ends_all_of_its_processes_and_keeps_what_it_printed(
     assert (processes_of(task.id), hiding()) == ([], [])
 
 
-def test_one_that_ends_when_it_is_asked_to_has_the_time_for_it(workshop: Workshop) -> None:
-    workshop.worker(idle=20)
+def test_one_that_ends_when_it_is_asked_to_has_the_time_for_it(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command_task, "POLITE_SECONDS", TEST_TIMEOUT)
     code = "import signal, time; signal.signal(15, lambda *_: (time.sleep(0.2), print('bye', flush=True), exit(0)));"
-    task = begun(workshop, f"exec python3 -u -c \"{code} print('up', flush=True); time.sleep(300)\"")
-    until_printed(workshop, task, "up")
 
-    async def stop(delegated: Delegated, _: Agent) -> Any:
-        return await delegated.stop(task.id)
+    async def stop(task: Task) -> None:
+        await until_true(lambda: "up" in report(workshop, task).text)
+        await workshop.board.want_stop([task])
 
-    assert within(workshop, stop).report.text == "up\nbye\n"
+    found = run_here(workshop, f"exec python3 -u -c \"{code} print('up', flush=True); time.sleep(300)\"", beside=stop)
+    assert (found.status, found.text) == ("cancelled", "up\nbye\n")
 
 
 @pytest.mark.parametrize("judgement", [None, FREE], ids=["confined", "free"])

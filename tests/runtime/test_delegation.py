@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+from collections import Counter
 from typing import Any
 
 import pytest
 
+from clock import Clock
 from conftest import World
 from kitbag.agent.stored_sessions import resume
 from kitbag.errors import InvalidError, NotFoundError
@@ -554,8 +556,19 @@ class TestAnAgentThatChanges:
 def test_an_agent_that_waits_for_a_person_s_answer_is_not_taken_for_one_that_hangs(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for phase in ("model", "tool"):
-        monkeypatch.setitem(watchdog.LIMITS, phase, 0.3)
+    clock, looks, look = Clock(monkeypatch, watchdog), Counter[int](), watchdog.Watchdog.look
+
+    def counted(self: watchdog.Watchdog) -> tuple[str, str]:
+        looks[id(self)] += 1
+        return look(self)
+
+    monkeypatch.setattr(watchdog.Watchdog, "look", counted)
+    monkeypatch.setattr(watchdog.Watchdog, "every", 0.01)
+
+    async def until_both_have_looked() -> None:
+        before = looks.copy()
+        await until_true(lambda: len(looks) == 2 and all(looks[one] >= before[one] + 2 for one in looks))
+
     world.write("~/.kitbag/settings.toml", "[permissions]\nallow = ['Task']\n")
     world.write("~/.kitbag/agents/outer.md", "---\nname: outer\ndescription: O.\ntools: Task\n---\nOUTER\n")
     world.write("~/.kitbag/agents/inner.md", "---\nname: inner\ndescription: I.\ntools: Write\n---\nINNER\n")
@@ -564,7 +577,9 @@ def test_an_agent_that_waits_for_a_person_s_answer_is_not_taken_for_one_that_han
         one_at_a_time = True
 
         async def ask(self, question: Question) -> Answer:
-            await asyncio.sleep(1.0)
+            await until_both_have_looked()
+            clock.let_pass(2 * max(watchdog.LIMITS["model"], watchdog.LIMITS["tool"]))
+            await until_both_have_looked()
             return Answer("allow")
 
     writes = Step(calls=(("w1", "Write", json.dumps({"file_path": "new.txt", "content": "x"})),))

@@ -17,6 +17,7 @@ from kitbag.permissions.approvals import Refusal
 from kitbag.permissions.decide import Permissions, child_mode
 from kitbag.permissions.model import Judgement
 from kitbag.runtime.agent_rights import MARK, mark_of, tools_in_words
+from kitbag.runtime.options import Options
 from kitbag.runtime.stopping import stop_task
 from kitbag.runtime.subagent import Inherited
 from kitbag.runtime.task_reports import report_of

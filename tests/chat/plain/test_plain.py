@@ -1,6 +1,7 @@
 """Plain lines, at real pipes and at a real pseudo-terminal: words first, nothing drawn, and nobody asked in a pipe."""
 
 import asyncio
+import contextlib
 import os
 import pty
 import signal
@@ -31,7 +32,7 @@ from kitbag.chat.blocks import (
 from kitbag.chat.face import Deed, Face, Filled, Form, Key, Left, Live, Option, Panel, Status, Submitted
 from kitbag.chat.plain.lines import PlainLines
 from kitbag.chat.plain.plain import Plain
-from waiting import TEST_TIMEOUT
+from waiting import TEST_TIMEOUT, until_true
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b5n\u202e"
 YES_NO = Form("Allow it?", (Option("y", "yes", "once"), Option("n", "no")))
@@ -361,12 +362,13 @@ class Terminal:
 
     async def until(self, text: str, times: int = 1) -> None:
         """It stands on the screen."""
-        while self.screen.count(text) < times:
-            await asyncio.sleep(0.005)
-            try:
+
+        def is_there() -> bool:
+            with contextlib.suppress(BlockingIOError):
                 self.screen += os.read(self.far, 1 << 16).decode().replace("\r\n", "\n")
-            except BlockingIOError:
-                continue
+            return self.screen.count(text) >= times
+
+        await until_true(is_there, lambda: self.screen)
 
     def close(self) -> None:
         self.stdin.close()

@@ -31,6 +31,7 @@ async def asked(shown: Seen, form: Form) -> "asyncio.Task[Filled | None]":
     shown.pass_time()
     asking = asyncio.ensure_future(shown.terminal.ask(form))
     await shown.until_seen("? " + form.prompt[:20])
+    await shown.until_keys_count()
     return asking
 
 
@@ -101,15 +102,15 @@ def test_a_question_is_left_by_escape_and_control_c(key: str) -> None:
 
 def test_who_types_a_message_answers_nothing_and_loses_nothing() -> None:
     async def scene(shown: Seen) -> None:
+        shown.stop_clock()
         shown.type("please do not sa")
         await shown.until_seen("> please do not sa")
         asking = asyncio.ensure_future(shown.terminal.ask(Form("May it?", YES_NO)))
         await shown.until_seen("May it?", "stop typing for a moment", "> please do not sa")
-        for key in "y yes":
-            shown.type(key)
-            await asyncio.sleep(0.05)
+        shown.type("y yes")
         await shown.until_seen("> please do not say yes")
         assert not asking.done()
+        shown.pass_time()
         await shown.until_gone("stop typing", "> please")
         shown.type("n")
         assert await asking == Filled(("n",))
@@ -122,6 +123,7 @@ def test_who_types_a_message_answers_nothing_and_loses_nothing() -> None:
 
 def test_who_goes_on_with_a_message_after_a_pause_answers_nothing() -> None:
     async def scene(shown: Seen) -> None:
+        shown.stop_clock()
         shown.type("wh")
         await shown.until_seen("> wh")
         shown.pass_time()  # and has not thought of the next word yet when it is asked
@@ -130,6 +132,7 @@ def test_who_goes_on_with_a_message_after_a_pause_answers_nothing() -> None:
         shown.type("y")
         await shown.until_seen("> why")
         assert not asking.done()
+        shown.pass_time()
         await shown.until_gone("stop typing")
         shown.type("n")
         assert await asking == Filled(("n",))
@@ -137,10 +140,12 @@ def test_who_goes_on_with_a_message_after_a_pause_answers_nothing() -> None:
     at_terminal(scene)
 
 
-def test_what_was_typed_before_the_program_had_started_answers_nothing() -> None:
+@pytest.mark.parametrize("seconds", [0, 10])
+def test_what_was_typed_before_the_program_had_started_answers_nothing(seconds: float) -> None:
     async def play() -> None:
         async with seen() as shown:
             shown.type("y")
+            shown.pass_time(seconds)  # a slow start
             asking = asyncio.ensure_future(shown.terminal.ask(Form("Trust it?", YES_NO)))
             await shown.until_seen("Trust it?", "> y")
             await shown.until_gone("stop typing")
@@ -154,6 +159,7 @@ def test_what_was_typed_before_the_program_had_started_answers_nothing() -> None
 def test_a_key_pressed_twice_does_not_answer_the_next_question() -> None:
     async def scene(shown: Seen) -> None:
         first = await asked(shown, Form("First?", YES_NO))
+        shown.stop_clock()
         second = asyncio.ensure_future(shown.terminal.ask(Form("Second?", YES_NO)))
         await asyncio.sleep(0)
         assert "Second?" not in shown.text()  # they wait for one another
@@ -161,8 +167,10 @@ def test_a_key_pressed_twice_does_not_answer_the_next_question() -> None:
         await shown.until_seen("? Second?")
         shown.type("y")
         assert await first == Filled(("y",))
-        await asyncio.sleep(0.4)
+        await shown.settle()
         assert not second.done()
+        shown.pass_time()
+        await shown.until_keys_count()
         shown.type("n")
         assert await second == Filled(("n",))
 
@@ -233,8 +241,7 @@ def test_a_secret_is_not_shown_and_not_remembered() -> None:
         await shown.until_seen("> •••••••")
         shown.type(ENTER)
         assert await asking == Filled((), "hunter2")
-        shown.type(UP)
-        await asyncio.sleep(0.1)
+        await shown.press(UP)
         assert "hunter2" not in shown.all()
         assert b"hunter2" not in shown.raw
 
@@ -315,7 +322,7 @@ def test_an_action_may_show_and_ask() -> None:
         shown.type("s")
         await shown.until_seen("about t0", "? Stop it?")
         await shown.until_gone("› task 0")
-        await asyncio.sleep(0.4)
+        await shown.until_keys_count()
         shown.type("y")
         await shown.until_seen("answered Filled(keys=('y',)", "it has ended already", "› task 0")
         await shown.press(ESCAPE)

@@ -208,8 +208,8 @@ def test_keys_of_the_chat_are_told() -> None:
 @pytest.mark.parametrize("sequence", ["\x1b[99;99z", "\x1b[?1;2c", "\x1b[99~", "\x1bOz", "\x1b[1;99A"])
 def test_a_sequence_that_nobody_knows_neither_cancels_nor_stands_in_the_line(sequence: str) -> None:
     async def scene(shown: Seen) -> None:
-        shown.type(sequence)
-        await asyncio.sleep(0.2)
+        await shown.press(sequence)
+        shown.pass_time()
         shown.type("ok", ENTER)
         assert await shown.next() == Submitted("ok")
 

@@ -34,7 +34,6 @@ class Asking:
         """Words of one's own. They go into no history."""
         self.typing = Quiet(clock)
         """Keys that went into the line."""
-        self.typing.key()  # what was typed while the program started is meant for something else, too
         self.answering = Quiet(clock)
         """Keys that went to a question or a panel: the second of two quick ones must not answer what comes next."""
         self._show = show

@@ -361,9 +361,7 @@ class Terminal:
         }
         with handled(told, as_it_is(self._app.input)):
             try:
-                await self._app.run_async(
-                    pre_run=lambda: self._app.output.write_raw(ASK_KEYBOARD), set_exception_handler=False
-                )
+                await self._app.run_async(pre_run=self._keys_come, set_exception_handler=False)
             except EOFError:
                 self._leave(_GONE)
             except Exception as error:  # noqa: BLE001 - told when the terminal is as it was
@@ -374,6 +372,11 @@ class Terminal:
         if problem is not None:
             self._unprinted.append(problem)
         self._print_rest()
+
+    def _keys_come(self) -> None:
+        """From now on, those first that were typed while the program started: they were meant for something else."""
+        self._asking.typing.key()
+        self._app.output.write_raw(ASK_KEYBOARD)
 
     def _end(self) -> None:
         if self._next_picture is not None:
