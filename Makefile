@@ -1,6 +1,7 @@
 # make run and make test set up their own environment; all they need is Python 3.11+, git and make.
 PYTHON ?= python3
-VENV := .venv
+# .venv is for the default interpreter; any other has an environment of its own, e.g. .venv-3.13.
+VENV := .venv$(if $(filter-out python3,$(PYTHON)),$(or $(shell $(PYTHON) -c 'import sys; print("-%d.%d" % sys.version_info[:2])'),$(error PYTHON=$(PYTHON) does not run)))
 WORKERS ?= 3
 BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
@@ -69,4 +70,4 @@ bench: $(VENV)/.ready
 	$(BIN)/python bench/at_terminal.py
 
 clean:
-	rm -rf $(VENV) dist build .pytest_cache .ruff_cache
+	rm -rf .venv .venv-* dist build .pytest_cache .ruff_cache

@@ -141,6 +141,7 @@ def _child(order: dict[str, Any], descriptors: list[int]) -> int:
 
 
 def _fork(order: dict[str, Any], descriptors: list[int], connection: socket.socket) -> int:
+    assert len(os.listdir("/proc/self/task")) == 1  # a lock that another thread holds stays locked in a child
     pid = os.fork()
     if pid:
         return pid

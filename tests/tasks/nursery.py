@@ -57,6 +57,7 @@ def main() -> None:
             _, status = os.waitpid(given["pid"], 0)
             print(os.waitstatus_to_exitcode(status), flush=True)
             continue
+        assert len(os.listdir("/proc/self/task")) == 1  # a lock that another thread holds stays locked in a child
         pid = os.fork()
         if pid == 0:
             _child(given)

@@ -63,7 +63,7 @@ def test_tasks_that_wait_for_an_answer_for_a_provider_and_for_their_turn(worksho
     workshop.until(lambda: workshop.records(retries, "user"), "it asks the model")
     queued = workshop.put("Waits")
     queue = ApprovalQueue(workshop.journal)
-    [waiting] = queue.pending()
+    [waiting] = workshop.until(queue.pending, "somebody is asked")
     assert asks in waiting.question.asked_by
     for task_id in (queued, asks, retries):
         assert stop(workshop, task_id).report.status == "cancelled"
