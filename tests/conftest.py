@@ -78,7 +78,7 @@ class World:
             name.startswith("PYTHON") and value != os.environ.get(name) for name, value in self.env.items()
         ):
             where = str(cwd or self.workspace)
-            return self.forkserver.run([*arguments], where, self.env, stdin, TEST_TIMEOUT)
+            return self.forkserver.run([*arguments], where, self.env, stdin)
         return subprocess.run(
             [sys.executable, "-m", "kitbag", *arguments],
             cwd=cwd or self.workspace,

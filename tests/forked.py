@@ -19,6 +19,8 @@ import threading
 import traceback
 from typing import Any
 
+from waiting import TEST_TIMEOUT
+
 _LONGEST = 1 << 20
 
 
@@ -33,13 +35,21 @@ class Forkserver:
         self._process.wait()  # the server itself is a grandchild: tests look at what their own process has started
 
     def run(
-        self, arguments: list[str], cwd: str, env: dict[str, str], stdin: str, timeout: float
+        self,
+        arguments: list[str],
+        cwd: str,
+        env: dict[str, str],
+        stdin: str = "",
+        timeout: float = TEST_TIMEOUT,
+        before: str = "",
     ) -> "subprocess.CompletedProcess[str]":
-        """As subprocess.run with text and captured output."""
+        """As subprocess.run with text and captured output. `before`: Python that is run in the process first."""
         pipes = [os.pipe() for _ in range(3)]
         (theirs_in, ours_in), (ours_out, theirs_out), (ours_error, theirs_error) = pipes
         with self._lock:
-            order = json.dumps({"arguments": arguments, "cwd": cwd, "env": env}).encode("utf-8", "surrogatepass")
+            order = json.dumps({"arguments": arguments, "cwd": cwd, "env": env, "before": before}).encode(
+                "utf-8", "surrogatepass"
+            )
             self._socket.sendall(len(order).to_bytes(4, "big"))
             rights = array.array("i", [theirs_in, theirs_out, theirs_error])
             self._socket.sendmsg([order[:1]], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
@@ -130,6 +140,7 @@ def _child(order: dict[str, Any], descriptors: list[int]) -> int:
 
     importlib.reload(faults)  # reads the environment
     sys.argv = ["kitbag", *order["arguments"]]
+    exec(order["before"], {})  # a test's own text
     try:
         main()
     except SystemExit as error:

@@ -55,9 +55,9 @@ PROBING = [
     ("permissions", "test", "!`touch $CANARY`", "--allow", "Bash", "--permission-mode", "autonomous"),
 ]
 
-# Runs the command line in-process with an audit hook, and tells every process start and connection.
+# In the process before the command line: every process start and connection is told at its end.
 WATCHED = """
-import sys
+import atexit, json, sys
 seen = []
 def hook(event, arguments):
     if event == "subprocess.Popen":
@@ -65,27 +65,16 @@ def hook(event, arguments):
     elif event in ("os.exec", "os.posix_spawn", "os.system", "os.fork", "os.forkpty", "socket.connect"):
         seen.append([event, repr(arguments), ""])
 sys.addaudithook(hook)
-sys.argv = ["kitbag", *sys.argv[1:]]
-from kitbag.cli import main
-try:
-    main()
-except SystemExit:
-    pass
-import json
-sys.stderr.write("\\nEVENTS " + json.dumps(seen))
+atexit.register(lambda: sys.stderr.write("\\nEVENTS " + json.dumps(seen)))
+from kitbag.permissions import sandbox
+sandbox._found.cache_clear()
 """
 
 
 def watched(world: World, verb: tuple[str, ...]) -> list[list[Any]]:
     """What the program started and connected to."""
-    done = subprocess.run(
-        [sys.executable, "-c", WATCHED, *verb],
-        cwd=world.workspace,
-        env=world.env,
-        capture_output=True,
-        text=True,
-        timeout=TEST_TIMEOUT,
-    )
+    assert world.forkserver is not None
+    done = world.forkserver.run([*verb], str(world.workspace), world.env, before=WATCHED)
     last = done.stderr.rpartition("EVENTS ")[2]
     assert "Traceback" not in done.stderr, done.stderr
     return json.loads(last)
