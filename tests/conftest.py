@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
+from disk import Disk
 from forked import Forkserver
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places
@@ -121,6 +122,11 @@ def forkserver() -> "Iterator[Forkserver]":
     made = Forkserver()
     yield made
     made.close()
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(monkeypatch)
 
 
 @pytest.fixture

@@ -400,6 +400,8 @@ def write_setting(path: str, key: str, value: Any) -> None:
     descriptor, temporary = tempfile.mkstemp(dir=directory, prefix=".settings-")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(tomlkit.dumps(document))
+        file.flush()
+        os.fsync(file.fileno())
     os.replace(temporary, path)
 
 

@@ -11,7 +11,9 @@ from agent.test_transcript import assert_valid
 from clock import Clock
 from kitbag.agent import execute
 from kitbag.agent.execute import CANCELLED, NOT_BEGUN
+from kitbag.agent.transcript import UNKNOWN_OUTCOME
 from kitbag.events import Notice, ToolFinished, ToolStarted
+from kitbag.messages import Text
 from kitbag.permissions.approvals import Answer, Question
 from kitbag.store.private_files import StoreError
 from kitbag.testing import Step
@@ -65,6 +67,26 @@ def test_the_others_run_one_after_another(talk) -> None:
     assert log == [f"{word} {n}" for n in range(3) for word in ("begin", "end")]
     kinds = [record.kind for record in one.journal.read("session/talk")]
     assert kinds[3:9] == ["intent", "result"] * 3
+
+
+def test_a_crash_in_calls_with_effects_that_run_side_by_side_leaves_their_outcome_unknown(talk) -> None:
+    seen: list[list[tuple[object, ...]]] = []
+    running: list[str] = []
+    all_there = asyncio.Event()
+
+    async def work(given: Anything, context: Context) -> Outcome:
+        running.append(given.text)
+        if len(running) == 3:
+            # What would be there after a crash now.
+            seen.append([result.content for result in one.resumed().messages()[-1].results])
+            all_there.set()
+        await all_there.wait()
+        return answer("ok", "ok")
+
+    beside = tool("TodoWrite", work, reads_only=False)._replace(side_by_side=True)
+    one: Talk = talk(script(three("TodoWrite"), "Done."), beside)
+    assert one.run("Hi").status == "completed"
+    assert seen == [[(Text(UNKNOWN_OUTCOME),)] * 3]
 
 
 def test_each_start_has_one_end_whatever_becomes_of_the_call(talk) -> None:

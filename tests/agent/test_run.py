@@ -10,6 +10,7 @@ from kitbag.agent.loop import CUT_OFF
 from kitbag.agent.run import Run
 from kitbag.events import RunEnded, TextDelta
 from kitbag.messages import Usage
+from kitbag.store.private_files import StoreError
 from kitbag.testing import Fault, Step
 from waiting import TEST_TIMEOUT
 
@@ -141,6 +142,50 @@ def test_a_fault_of_ours_is_told_and_raised(talk) -> None:
         bounded(go())
     assert one.events[-1].status == "failed"  # type: ignore[union-attr]
     assert "ZeroDivisionError" in one.events[-1].error  # type: ignore[union-attr]
+
+
+def full_at_the_end(one: Talk) -> None:
+    """Nothing can be written any more when the run's end is about to be."""
+    write = one.journal.write
+
+    async def closing(stream: str, kind: str, body: object) -> int:
+        if kind == "ended":
+            one.journal.close()
+        return await write(stream, kind, body)
+
+    one.journal.write = closing  # type: ignore[method-assign]
+
+
+def test_a_run_whose_end_can_t_be_written_failed_and_says_why_and_keeps_its_answer(talk) -> None:
+    one: Talk = talk(script("Hello."))
+    full_at_the_end(one)
+    ended = one.run("Hi")
+    assert (ended.status, ended.text) == ("failed", "Hello.")
+    assert isinstance(one.error, StoreError)
+    assert (ended.error, ended.fix) == (one.error.problem, one.error.fix)
+    assert one.of(RunEnded) == [ended]
+
+
+def test_a_cancelled_run_whose_end_can_t_be_written_says_how_to_fix_that(talk) -> None:
+    one: Talk = talk(script(ENDLESS))
+    full_at_the_end(one)
+
+    def stop(run: Run, event: object) -> None:
+        if isinstance(event, TextDelta):
+            run.cancel()
+
+    ended = one.run("Hi", then=stop)
+    assert isinstance(one.error, StoreError)
+    assert (ended.status, ended.error, ended.fix) == ("failed", one.error.problem, one.error.fix)
+
+
+def test_a_run_that_failed_before_its_end_could_not_be_written_says_why_it_failed_first(talk) -> None:
+    one: Talk = talk(script(Step(text="x", fault=Fault(times=99, status=401))))
+    full_at_the_end(one)
+    ended = one.run("Hi")
+    assert ended.status == "failed"
+    assert "401" in ended.error
+    assert "is closed" not in ended.error
 
 
 def test_a_second_reader_ends_at_once_and_the_end_is_there_afterwards(talk) -> None:

@@ -40,6 +40,24 @@ def test_it_works_in_scripts(tmp_path: Path) -> None:
     assert [f.line for f in report.findings] == [3]
 
 
+def test_it_covers_no_line_above_it(tmp_path: Path) -> None:
+    report = run(tmp_path, "x", f"{PIPE}\n{PIPE}\n# kitbag-audit: ignore pipe-to-shell our own host\n{PIPE}\n")
+    assert [f.line for f in report.findings] == [1, 2]
+    assert [f.line for f in report.suppressed] == [4]
+
+
+def test_of_several_each_covers_its_own_lines_with_its_own_reason(tmp_path: Path) -> None:
+    first, second = (f"# kitbag-audit: ignore pipe-to-shell {reason}\n{PIPE}\n" for reason in ("our own", "a mirror"))
+    report = run(tmp_path, "x", f"{first}{PIPE}\n{second}{PIPE}\n")
+    assert [f.line for f in report.findings] == [3, 6]
+    assert [(f.line, f.suppressed) for f in report.suppressed] == [(2, "our own"), (5, "a mirror")]
+
+
+def test_one_below_what_it_is_meant_for_covers_nothing_and_is_named(tmp_path: Path) -> None:
+    report = run(tmp_path, f"Run `{PIPE}`.\n\n<!-- kitbag-audit: ignore pipe-to-shell our own host -->\n\nThe end.")
+    assert [f.rule for f in report.findings] == ["pipe-to-shell", "suppression-unused"]
+
+
 @pytest.mark.parametrize("reason", ["", "-", " :", "."])
 def test_without_a_reason_it_suppresses_nothing_and_is_a_finding(tmp_path: Path, reason: str) -> None:
     report = run(tmp_path, f"<!-- kitbag-audit: ignore pipe-to-shell {reason} -->\n`{PIPE}`")

@@ -557,6 +557,17 @@ class TestSecrets:
         text = "".join(line["text"] for line in lines if line["type"] == "text")
         assert text == "x" * 33 + "[REDACTED] end"
 
+    def test_nor_does_one_that_ends_as_it_begins_where_a_piece_ends_with_it(self, world: World) -> None:
+        key = "canary-0123456789-c"
+        said = f"It: {key}".rjust(24)  # the server sends pieces of 24 characters
+        with ModelServer(script(Step(text=f"{said} end"))) as server:
+            point(world, server)
+            world.env["ANTHROPIC_API_KEY"] = key
+            done = ask(world, "Hi", "--output-format", "stream-json")
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        text = "".join(line["text"] for line in lines if line["type"] == "text")
+        assert text == " It: [REDACTED] end"
+
 
 class TestModelsAndSessions:
     def test_offline_says_what_it_is(self, world: World) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from disk import Disk
 from kitbag.errors import Diagnostic, InvalidError, KitbagError, NotFoundError, UsageError
 from kitbag.library.plugin_store import install, remove, set_enabled, verify
 from kitbag.library.plugins import Plugin, installed, read_plugin, roots_of
@@ -842,6 +843,15 @@ def test_a_directory_that_somebody_deleted_is_reported_and_can_be_removed(
     assert codes(installed(home)[1]) == ["plugin-missing"]
     remove(home, "sample")
     assert installed(home)[1] == []
+
+
+def test_the_lock_file_is_whole_on_the_disk_before_it_takes_the_old_one_s_place(
+    home: str, source: Path, disk: Disk
+) -> None:
+    install(str(plugin_at(source)), home)
+    set_enabled(home, "sample", False)
+    steps = disk.steps(Path(home, "plugins", "plugins.lock.json"), Path(home, "plugins"))
+    assert steps[-3:] == ["plugins.lock.json synced", "plugins.lock.json renamed", "plugins synced"]
 
 
 # --- several processes, and killed ones -----------------------------------------------------------

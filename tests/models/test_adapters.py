@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kitbag.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, Usage, user
-from kitbag.models import anthropic, openai_responses
+from kitbag.models import anthropic, openai_chat, openai_responses
 from kitbag.models.provider import (
     Block,
     CallBegun,
@@ -69,6 +69,27 @@ def test_text_comes_in_pieces_that_make_up_the_reply(connect: Connect) -> None:
         10,
         20,
     )
+
+
+def test_tokens_from_the_cache_are_counted_once_and_not_as_input(connect: Connect) -> None:
+    with ModelServer(script(Step(text="Hello.", usage=Usage(input=90, output=20, cache_read=1_000)))) as server:
+        usage = reply_of(collect(connect(server), ask())).usage
+    assert usage == Usage(input=90, output=20, cache_read=1_000)
+    assert usage.shown_to_model == 1_090
+
+
+@pytest.mark.parametrize(
+    ("told", "usage"),
+    [
+        ({"prompt_tokens": 100, "prompt_tokens_details": {"cached_tokens": 100}}, Usage(cache_read=100)),
+        ({"prompt_tokens": 100, "prompt_tokens_details": {"cached_tokens": 300}}, Usage(cache_read=100)),
+        ({"prompt_tokens": 100, "prompt_tokens_details": None}, Usage(100)),
+        ({"input_tokens": 100, "input_tokens_details": {"cached_tokens": -5}, "output_tokens": 7}, Usage(100, 7)),
+        ({"prompt_tokens": None, "prompt_tokens_details": {"cached_tokens": 10}}, Usage()),
+    ],
+)
+def test_openai_s_counts_never_add_up_to_more_than_the_whole_prompt(told: dict[str, Any], usage: Usage) -> None:
+    assert openai_chat.usage_of(told) == usage
 
 
 def test_calls_come_with_their_arguments_read(connect: Connect) -> None:

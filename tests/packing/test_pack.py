@@ -313,6 +313,28 @@ def test_over_budget_references_go_first_then_supporting_skills_then_the_primary
     assert "skills budget" in done.stderr
 
 
+def test_over_budget_the_skill_that_matters_least_gives_way_first(world: World) -> None:
+    names = ("main", "first", "second", "third")
+    for name in names:
+        big_skill(world, name, 1)
+        for number in "12":
+            world.write(f".kitbag/skills/{name}/references/{number}.md", "Reference text. " * 100)
+    one, _ = parse_task('{"id": "T1", "title": "Look into it"}', ".json", "here")
+    losses = {"kept": 0, "cut": 1, "omitted": 2}
+    # What each lost at some budget; the skill that matters most, and its first reference, come first.
+    skills: set[tuple[int, ...]] = set()
+    references: set[tuple[int, ...]] = set()
+    registry = world.registry()
+    for budget in (*range(50, 110, 10), *range(300, 8_000, 150)):
+        packer = Packer(registry, budgets=Budgets(skills=budget))
+        entries = packer.pack(one, PackOptions(skills=names, strategy="comprehensive")).ledger.entries
+        skills.add(tuple(losses[entry.status] for entry in entries if entry.kind == "skill"))
+        references.add(tuple(losses[entry.status] for entry in entries if entry.kind == "reference"))
+    assert all(list(lost) == sorted(lost) for lost in skills)
+    assert skills >= {(0, 0, 0, 0), (0, 0, 0, 1), (0, 0, 1, 1), (0, 1, 1, 1), (1, 1, 1, 1), (1, 1, 1, 2)}
+    assert references == {tuple([0] * kept + [2] * (8 - kept)) for kept in range(9)}
+
+
 def test_a_skill_s_own_token_budget_caps_it(world: World) -> None:
     big_skill(world, "main", 30, token_budget="900")
     task(world)

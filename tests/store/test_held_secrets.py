@@ -21,6 +21,26 @@ def test_a_secret_in_pieces_is_held_back_until_it_is_known(size: int) -> None:
     assert held.rest() == ""
 
 
+@pytest.mark.parametrize("size", range(1, 16))
+@pytest.mark.parametrize(
+    ("secrets", "text"),
+    [
+        (("tok-0123-456t",), "x tok-0123-456t y"),
+        (("tok-0123-456s", "sk-abcdef-01"), "x tok-0123-456s y"),
+        (("alpha-1-beta-2", "beta-2-gamma-3"), "x alpha-1-beta-2-gamma-3 y alpha-1-beta-2-delta beta-2-gamma-3"),
+        (("alpha-1-alpha",), "x alpha-1-alpha-1-alpha-1 y"),
+        (("alpha-1-beta-2-gamma-3", "beta-2-delta"), "x alpha-1-beta-2-delta alpha-1-beta-2-gamma-3 y"),
+    ],
+)
+def test_where_the_end_of_a_secret_may_begin_another_it_is_held_back_whole(
+    secrets: tuple[str, ...], text: str, size: int
+) -> None:
+    redactor = Redactor(secrets)
+    held = Held(redactor.known, redactor.values)
+    shown = [held.add(text[at : at + size]) for at in range(0, len(text), size)]
+    assert "".join(shown) + held.rest() == redactor.known(text)
+
+
 def test_what_can_be_no_secret_is_shown_at_once() -> None:
     held = Held(Redactor((SECRET,)).known, (SECRET,))
     assert held.add("Hello.") == "Hello."

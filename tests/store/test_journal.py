@@ -352,6 +352,16 @@ def test_an_event_loop_can_wait_for_this_and_other_processes(journal: Journal, p
 # Crashes
 
 
+def test_sqlite_syncs_each_commit_so_that_a_power_cut_takes_nothing_that_was_acknowledged(path: str) -> None:
+    file = journal_file.open_file(path)
+    try:
+        assert file.writer.execute("PRAGMA synchronous").fetchone() == (2,), "2 is FULL"
+    finally:
+        file.writer.close()
+        file.reader.close()
+        os.close(file.guard)
+
+
 def test_every_number_that_was_given_out_is_there_after_a_kill(path: str) -> None:
     code = (
         "import asyncio, os, threading\n"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from disk import Disk
 from kitbag.store.kept_files import KeptFiles, digest_of
 from kitbag.store.private_files import StoreError
 
@@ -35,6 +36,12 @@ def test_what_is_put_comes_back(kept: KeptFiles, data: bytes) -> None:
     assert kept.get(digest) == data
     assert kept.has(digest)
     assert KeptFiles(os.path.dirname(os.path.dirname(kept.folder))).get(digest) == data
+
+
+def test_what_is_put_is_on_the_disk_and_so_are_the_folders_that_lead_to_it(kept: KeptFiles, disk: Disk) -> None:
+    found = place(kept, kept.put(b"one"))
+    shelf, folder = found.parent, Path(kept.folder)
+    assert disk.steps(found, shelf, folder) == [f"{path.name} synced" for path in (found, shelf, folder)]
 
 
 def test_only_the_user_may_look_at_it(kept: KeptFiles) -> None:

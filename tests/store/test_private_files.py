@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from disk import Disk
 from kitbag.store import private_files
 from kitbag.store.private_files import StoreError
 from waiting import TEST_TIMEOUT
@@ -45,6 +46,13 @@ def test_a_file_is_replaced_whole_and_nothing_is_left_over(tmp_path: Path) -> No
     private_files.write(base, "a/file", b"two")
     assert private_files.read(base, "a/file") == b"two"
     assert os.listdir(tmp_path / "a") == ["file"]
+
+
+def test_a_file_is_whole_on_the_disk_before_it_takes_the_old_one_s_place(tmp_path: Path, disk: Disk) -> None:
+    private_files.write(str(tmp_path), "folder/file", b"one")
+    private_files.write(str(tmp_path), "folder/file", b"three")
+    steps = disk.steps(tmp_path / "folder/file", tmp_path / "folder")
+    assert steps[-3:] == ["file synced", "file renamed", "folder synced"]
 
 
 def test_nothing_is_written_read_or_locked_through_a_link(tmp_path: Path) -> None:
@@ -146,3 +154,10 @@ def test_what_is_set_aside_keeps_its_bytes_and_never_takes_another_s_name(tmp_pa
     assert (tmp_path / "file.damaged-1").read_bytes() == b"one"
     assert (tmp_path / "file.damaged-2").read_bytes() == b"two"
     assert not (tmp_path / "file").exists()
+
+
+def test_a_new_name_of_what_is_set_aside_is_on_the_disk(tmp_path: Path, disk: Disk) -> None:
+    (tmp_path / "file").write_bytes(b"one")
+    private_files.set_aside(str(tmp_path), "file")
+    steps = disk.steps(tmp_path / "file.damaged-1", tmp_path)
+    assert steps == ["file.damaged-1 renamed", f"{tmp_path.name} synced"]

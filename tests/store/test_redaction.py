@@ -4,6 +4,7 @@ import base64
 import hashlib
 import html
 import json
+import re
 import uuid
 from urllib.parse import quote, quote_plus
 
@@ -80,6 +81,41 @@ def test_no_known_secret_is_left_whatever_stands_around_it(secret: str, before: 
     assume(len(secret) >= 6 and not is_plain and not says_nothing(secret))
     kept = Redactor([secret]).text(f"{before}{secret}{after}")
     assert secret not in kept.replace(MARK, "\0")
+
+
+@pytest.mark.parametrize(
+    ("secrets", "text", "kept"),
+    [
+        (["alpha-1-beta-2", "beta-2-gamma-3"], "x alpha-1-beta-2-gamma-3 y", f"x {MARK} y"),
+        (["alpha-1-beta-2-gamma-3", "beta-2"], "x alpha-1-beta-2-gamma-3 y", f"x {MARK} y"),
+        (["alpha-1-beta-2-gamma-3", "alpha-1"], "x alpha-1-beta-2-gamma-3 y", f"x {MARK} y"),
+        (["alpha-1-beta-2-gamma-3", "gamma-3"], "x alpha-1-beta-2-gamma-3 y", f"x {MARK} y"),
+        (["alpha-1-alpha"], "x alpha-1-alpha-1-alpha y", f"x {MARK} y"),
+        (["alpha-1", "beta-2"], "x alpha-1beta-2 y", f"x {MARK}{MARK} y"),
+        (["hunter-2"], "API_KEY=abc-hunter-2-def", f"API_KEY={MARK}"),
+    ],
+)
+def test_where_secrets_overlap_nothing_of_any_of_them_is_left(secrets: list[str], text: str, kept: str) -> None:
+    assert Redactor(secrets).text(text) == kept
+
+
+PARTS = st.lists(st.sampled_from(["a", "b", "-", "a-", "ab-a"]), min_size=3, max_size=12).map("".join)
+
+
+@given(st.lists(PARTS, min_size=1, max_size=3), st.data())
+def test_no_character_of_a_known_secret_is_left_however_secrets_overlap(parts: list[str], data: st.DataObject) -> None:
+    secrets = [f"-{part}a+" if len(part) % 2 else f"a-{part}-a" for part in parts]
+    text = "".join(data.draw(st.lists(st.sampled_from([*secrets, *parts, "-", "a"]), max_size=8)))
+    hidden = {
+        place
+        for secret in secrets
+        for start in range(len(text))
+        if text.startswith(secret, start)
+        for place in range(start, start + len(secret))
+    }
+    expected = "".join("\0" if place in hidden else character for place, character in enumerate(text))
+    kept = Redactor(secrets).known(text).replace(MARK, "\0")
+    assert re.sub("\0+", "\0", kept) == re.sub("\0+", "\0", expected)
 
 
 VALUES = st.recursive(

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from disk import Disk
 from kitbag.store.private_files import StoreError
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.output_file import OutputFile, read_end, read_piece
@@ -47,6 +48,11 @@ def test_it_holds_what_a_terminal_would_leave(tmp_path: Path, chunks: tuple[byte
     assert text_of(tmp_path) == shown
     assert (output.last, output.size, output.problem) == (shown, len(shown.encode()), "")
     assert (tmp_path / "output" / TASK).stat().st_mode & 0o777 == 0o600
+
+
+def test_when_it_is_closed_it_is_on_the_disk(tmp_path: Path, disk: Disk) -> None:
+    written(tmp_path, b"one\n", b"two")
+    assert disk.steps(tmp_path / "output" / TASK) == [f"{TASK} synced"]
 
 
 def test_a_secret_is_found_however_it_arrives(tmp_path: Path) -> None:

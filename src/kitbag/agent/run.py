@@ -124,7 +124,8 @@ class Run:
             await self.session.end(end.status, end.error)
         except KitbagError as error:  # the disk is full, say: then that is what the person has to know
             self.error = self.error or error
-            end = end._replace(status="failed", error=end.error or error.problem, fix=end.fix or error.fix)
+            problem, fix = (end.error, end.fix) if end.error else (error.problem, error.fix)
+            end = end._replace(status="failed", error=problem, fix=fix)
         self._end = end
 
 

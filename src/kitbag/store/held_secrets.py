@@ -11,15 +11,16 @@ class Held:
         """`hide` takes whole secrets out of a text."""
         self._hide = hide
         self._waiting = ""
+        self._secrets = tuple(filter(None, secrets))
         self._by_first: dict[str, list[str]] = {}
-        for secret in filter(None, secrets):
+        for secret in self._secrets:
             self._by_first.setdefault(secret[0], []).append(secret)
-        self._longest = max((len(secret) for secrets in self._by_first.values() for secret in secrets), default=0)
+        self._longest = max(map(len, self._secrets), default=0)
 
     def add(self, piece: str) -> str:
         """What may be shown now."""
         text = self._waiting + piece
-        start = self._open_end(text)
+        start = self._outside_secrets(text, self._open_end(text))
         self._waiting = text[start:]
         return self._hide(text[:start])
 
@@ -34,3 +35,14 @@ class Held:
                 if len(secret) > len(text) - at and secret.startswith(text[at:]):
                     return at
         return len(text)
+
+    def _outside_secrets(self, text: str, start: int) -> int:
+        """The same place, or where a whole secret begins that reaches beyond it: cut in two it would not be found."""
+        if start == len(text):
+            return start
+        while True:
+            around = ((max(0, start - len(secret) + 1), start + len(secret) - 1, secret) for secret in self._secrets)
+            found = [at for first, last, secret in around if (at := text.find(secret, first, last)) >= 0]
+            if not found:
+                return start
+            start = min(found)

@@ -147,10 +147,15 @@ def _without(text: str, spans: list[Span]) -> str:
 
 
 def _occurrences(text: str, secret: str) -> Iterator[Span]:
+    """All of them, also where one begins before the one before it ends."""
     at = text.find(secret)
+    if at < 0:
+        return
+    # The next can't begin before the place where the secret continues as it begins.
+    period = next(shift for shift in range(1, len(secret) + 1) if secret.startswith(secret[shift:]))
     while at >= 0:
         yield at, at + len(secret)
-        at = text.find(secret, at + len(secret))
+        at = text.find(secret, at + period)
 
 
 def _worth_hiding(secret: str) -> Iterator[str]:
