@@ -18,6 +18,8 @@ MARK: Final = SESSION
 """Its value is the session's id: the task's, or that and `-2`, `-3`, where it was started anew."""
 _SIGN = f"{MARK}=".encode()
 _SECONDS = 2.0
+_LEAST_LOOKS = 5
+"""Also where one look takes all of the time, as on a machine that is busy."""
 _PAUSE = 0.01
 
 
@@ -53,11 +55,12 @@ def _lives(name: str) -> bool:
 
 def end_processes(*task_ids: str, seconds: float = _SECONDS) -> int:
     """Ends all of them; how many are left, which should be none."""
-    deadline = time.monotonic() + seconds
+    deadline, looks = time.monotonic() + seconds, 0
     while task_ids:
         alive = processes_of(*task_ids)
-        if not alive or time.monotonic() >= deadline:
+        if not alive or (looks >= _LEAST_LOOKS and time.monotonic() >= deadline):
             return len(alive)
+        looks += 1
         for pid in alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
