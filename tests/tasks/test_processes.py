@@ -9,9 +9,12 @@ from collections.abc import Generator
 
 import pytest
 
+from clock import Clock
 from kitbag.agent.session import new_id
+from kitbag.tasks import processes
 from kitbag.tasks.processes import MARK, end_processes, processes_of
 from tasks.workshop import Workshop, call
+from waiting import TEST_TIMEOUT
 
 STUBBORN = (
     "trap '' TERM HUP; (trap '' TERM HUP; sleep 300) & setsid sh -c 'trap \"\" TERM; sleep 300' &"
@@ -42,6 +45,20 @@ def test_those_of_a_task_and_of_its_later_beginnings_are_found_and_no_others() -
         assert end_processes(other, f"{one}0") == 0
         assert end_processes() == 0
         os.kill(empty, 0)
+
+
+def test_they_are_ended_also_where_one_look_takes_all_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, look = Clock(monkeypatch, processes), processes.processes_of
+
+    def slowly(*task_ids: str) -> list[int]:
+        clock.let_pass(60)
+        return look(*task_ids)
+
+    monkeypatch.setattr(processes, "processes_of", slowly)
+    task_id = new_id()
+    with subprocess.Popen(["sleep", "300"], env={**os.environ, MARK: task_id}) as child:
+        assert processes.end_processes(task_id, seconds=0.5) == 0
+        assert child.wait(TEST_TIMEOUT) == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGKILL, -9)])

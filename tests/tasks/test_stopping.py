@@ -8,10 +8,13 @@ from collections.abc import Generator
 
 import pytest
 
+from clock import Clock
 from kitbag.errors import NotFoundError
 from kitbag.permissions.approval_queue import ApprovalQueue
+from kitbag.runtime import stopping
 from kitbag.runtime.stopping import stop_task
 from kitbag.runtime.worker import Worker
+from kitbag.store.journal import Journal
 from kitbag.tasks.model import End
 from kitbag.tasks.processes import processes_of
 from kitbag.tasks.signals import Signals
@@ -173,6 +176,24 @@ def test_a_task_that_does_not_hear_it_begins_no_effect_after_its_end(
     [result] = workshop.records(task_id, "result")
     assert "has been stopped" in str(result.body)
     assert workshop.task(task_id).status == "cancelled"
+
+
+def test_where_one_look_takes_all_of_the_time_it_is_stopped_all_the_same(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, changed = Clock(monkeypatch, stopping), Journal.changed
+
+    async def slowly(self: Journal, after: int, seconds: float | None = None) -> bool:
+        clock.let_pass(60)
+        return await changed(self, after, seconds)
+
+    workshop.script({"text": "-", "delay": 600})
+    task_id = workshop.put()
+    worker = workshop.worker(idle=20)
+    workshop.until_status(task_id, "running")
+    os.kill(worker, signal.SIGSTOP)
+    monkeypatch.setattr(Journal, "changed", slowly)
+    assert stop(workshop, task_id).report.status == "cancelled"
 
 
 def test_an_unknown_id_is_an_error_with_what_is_close(workshop: Workshop) -> None:

@@ -29,9 +29,9 @@ async def stop_task(board: Board, task: Task, by: str) -> Stopped:
     """Within three seconds. One that has ended stays as it is."""
     was_finished = task.is_finished
     asked: set[str] = set()
-    deadline = time.monotonic() + _PATIENCE
+    deadline, is_late = time.monotonic() + _PATIENCE, False
     while not was_finished and (open_ones := _open_ones(board, task.id)):
-        if time.monotonic() >= deadline + 1.0:
+        if is_late and time.monotonic() >= deadline + 1.0:
             break  # what is left says so in the report
         seen = board.journal.last_seq()
         new = [one for one in open_ones if one.id not in asked]

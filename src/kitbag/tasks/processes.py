@@ -20,6 +20,8 @@ MARK: Final = SESSION
 """Its value is the session's id: the task's, or that and `-2`, `-3`, where it was started anew."""
 _SIGN = f"{MARK}=".encode()
 _SECONDS = 2.0
+_LEAST_LOOKS = 5
+"""Also where one look takes all of the time, as on a machine that is busy."""
 _PAUSE = 0.01
 
 
@@ -40,11 +42,12 @@ def ask_to_end(*task_ids: str) -> None:
 
 def end_processes(*task_ids: str, seconds: float = _SECONDS, spare_ancestors: bool = True) -> int:
     """Ends all of them; how many are left, which should be none but those that this process was started by."""
-    deadline = time.monotonic() + seconds
+    deadline, looks = time.monotonic() + seconds, 0
     while task_ids:
         alive = processes_of(*task_ids)
-        if not alive or time.monotonic() >= deadline:
+        if not alive or (looks >= _LEAST_LOOKS and time.monotonic() >= deadline):
             return len(alive)
+        looks += 1
         _signal_each(alive, signal.SIGKILL, task_ids, spare_ancestors)
         time.sleep(_PAUSE)
     return 0
