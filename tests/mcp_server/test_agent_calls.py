@@ -9,10 +9,8 @@ import pytest
 from mcp import MCPError
 from mcp_types import ElicitRequestParams, ElicitResult
 
+from boards import all_tasks
 from conftest import World
-from kitbag.store.journal import Journal, journal_path
-from kitbag.store.redaction import Redactor
-from kitbag.tasks.board import Board
 from mcp_server.connected import Served, at_home, run, served, text
 from waiting import until_true
 
@@ -25,12 +23,8 @@ def scripted(world: World, *replies: Any) -> str:
     return f"scripted:{path}"
 
 
-def board(world: World) -> Board:
-    return Board(Journal.open(journal_path(str(world.home / ".kitbag")), Redactor([])))
-
-
 async def until(world: World, status: str) -> None:
-    await until_true(lambda: any(task.status == status for task in board(world).all()))
+    await until_true(lambda: any(task.status == status for task in all_tasks(world)))
 
 
 def test_agents_are_listed_and_an_agent_s_answer_comes_back_as_data(world: World) -> None:
@@ -160,7 +154,7 @@ def test_background_work_goes_on_and_its_end_is_told_with_a_later_call(world: Wo
                 said = await text(client, "Task", subagent_type="Explore", prompt="Find.", run_in_background=True)
                 assert "started in the background" in said
                 task_id = said.split("Task: ")[1].split("\n")[0]
-                await until_true(lambda: board(world).find(task_id).status == "completed")
+                await until_true(lambda: [one.status for one in all_tasks(world) if one.id == task_id] == ["completed"])
                 later = await text(client, "list_loaded_skills")
                 assert f'task-id="{task_id}"' in later
                 assert "The answer is 42." in later

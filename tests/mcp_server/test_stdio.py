@@ -9,10 +9,11 @@ from typing import Any
 
 from mcp_types import ResourceListChangedNotification
 
+from boards import all_tasks
 from conftest import World
 from kitbag.mcp_server.stdio import LONGEST_LINE
 from mcp_server.connected import at_home, over_stdio, run, text
-from mcp_server.test_agent_calls import board, scripted, until
+from mcp_server.test_agent_calls import scripted, until
 from waiting import TEST_TIMEOUT, until_true
 
 INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
@@ -128,12 +129,12 @@ def test_a_client_that_leaves_stops_what_works_in_front_and_leaves_what_works_be
     process.send({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call})
 
     async def begun() -> None:
-        await until_true(lambda: sum(task.status == "running" for task in board(world).all()) == 2)
+        await until_true(lambda: sum(task.status == "running" for task in all_tasks(world)) == 2)
 
     run(begun)
     _, _, code = process.end()
     assert code == 0
-    states = {task.background: task for task in board(world).all()}
+    states = {task.background: task for task in all_tasks(world)}
     assert states[False].status == "cancelled"
     assert states[True].status == "running"
     world.run("tasks", "stop", states[True].id)

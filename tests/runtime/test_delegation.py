@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from boards import all_tasks, opened_board
 from clock import Clock
 from conftest import World
 from kitbag.agent.stored_sessions import resume
@@ -21,8 +22,6 @@ from kitbag.runtime.delegation import Delegated
 from kitbag.runtime.options import Options
 from kitbag.runtime.task_reports import report_of
 from kitbag.runtime.worker import Worker
-from kitbag.store.journal import Journal, journal_path
-from kitbag.store.redaction import Redactor
 from kitbag.tasks import watchdog
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import End, Wish
@@ -60,10 +59,6 @@ def results(house: House) -> str:
     main = [request for request in house.requests if AN_AGENT not in "".join(b.text for b in request.system)][-1]
     found = [part for message in main.messages for one in message.results for part in one.content]
     return "\n".join(part.text for part in found if isinstance(part, Text))
-
-
-def board(world: World) -> Board:
-    return Board(Journal.open(journal_path(str(world.home / ".kitbag")), Redactor([])))
 
 
 def test_an_agent_works_in_a_context_of_its_own_and_only_its_answer_comes_back(world: World) -> None:
@@ -223,7 +218,7 @@ def test_an_agent_that_lacks_a_skill_is_started_anew_with_it_under_the_same_id(w
     house = House(world)
     house.ask("Ask.", steps=rules)
     assert "I used tabs." in results(house)
-    [found] = board(world).all()
+    [found] = all_tasks(world)
     assert (found.status, found.session) == ("completed", f"{found.id}-2")
 
 
@@ -263,7 +258,7 @@ def test_a_task_goes_on_with_its_own_history_when_it_is_resumed(world: World) ->
     house = House(world)
 
     def again(seen: Any) -> Step:
-        [done] = board(world).all()
+        [done] = all_tasks(world)
         return Step(calls=(task("t2", prompt="And then?", resume=done.id),))
 
     rules = Script(
@@ -275,7 +270,7 @@ def test_a_task_goes_on_with_its_own_history_when_it_is_resumed(world: World) ->
     house.ask("Ask.", steps=rules)
     assert "First." in results(house)
     assert "Second." in results(house)
-    [found] = board(world).all()
+    [found] = all_tasks(world)
     assert (found.run, found.status) == (2, "completed")
     last = [request for request in house.requests if AN_AGENT in request.system[-1].text][-1]
     assert "And then?" in str(last.messages)
@@ -288,7 +283,7 @@ def test_agents_start_agents_only_so_deep(world: World) -> None:
     step = Step(calls=(task(subagent_type="deep", prompt="Deeper."),))
     house = House(world)
     house.ask("Go.", steps=script([step, "Top."], [step, "Bottom."]), only_tools=("Task", "Read"))
-    found = board(world).all()
+    found = all_tasks(world)
     assert [one.depth for one in found] == [1, 2, 3]
     deepest = [request for request in house.requests if AN_AGENT in request.system[-1].text]
     assert min(len(request.tools) for request in deepest) == 1, "the deepest one has no Task"
@@ -479,10 +474,10 @@ class TestResuming:
 def test_what_a_task_spent_counts_also_where_whoever_wrote_its_end_did_not_know_it(world: World) -> None:
     house = House(world)
     house.ask("Ask.", steps=script([Step(calls=(task(),)), "Done."], ["Found."]))
-    tasks = board(world)
-    [done] = tasks.all()
-    buried = done._replace(status="interrupted", end=End("interrupted", error="its process ended"))
-    known, report = report_of(tasks, done), report_of(tasks, buried)
+    with opened_board(world) as tasks:
+        [done] = tasks.all()
+        buried = done._replace(status="interrupted", end=End("interrupted", error="its process ended"))
+        known, report = report_of(tasks, done), report_of(tasks, buried)
     assert known.tokens > 0
     assert (report.tokens, report.turns, report.text) == (known.tokens, known.turns, "Found.")
     assert report.error == "its process ended"

@@ -2,10 +2,11 @@
 
 import json
 
+from boards import all_tasks
 from conftest import World
 from kitbag.testing import Rule, Script, Step
 from runtime.test_agent import House
-from runtime.test_delegation import AN_AGENT, at_home, board, results, script
+from runtime.test_delegation import AN_AGENT, at_home, results, script
 
 __all__ = ["at_home"]
 
@@ -23,7 +24,7 @@ def test_the_body_is_the_task_of_the_agent_that_the_skill_names(world: World) ->
     assert "Look at all files." not in str(main)
     agent = next(request for request in house.requests if AN_AGENT in request.system[-1].text)
     assert "Look at all files." in agent.system[-1].text
-    [task] = board(world).all()
+    [task] = all_tasks(world)
     assert (task.agent, task.status, task.description) == ("Explore", "completed", "skill survey")
 
 
@@ -32,7 +33,7 @@ def test_starting_the_agent_is_a_permission_of_its_own(world: World) -> None:
     house = House(world)
     house.ask("Change.", steps=script([call("change"), "Done."], ["Changed."]))
     assert "runs as the agent general-purpose, which is not allowed" in results(house)
-    assert board(world).all() == []
+    assert all_tasks(world) == []
 
 
 def test_called_by_the_person_it_runs_without_a_question_and_the_model_hears_the_outcome(world: World) -> None:

@@ -2,35 +2,35 @@
 
 import asyncio
 
+from boards import opened_board
 from conftest import World
 from kitbag.agent.session import PREFIX
 from kitbag.runtime.task_spending import Spending
 from kitbag.tasks.model import End, Task, Wish
-from runtime.test_delegation import at_home, board
+from runtime.test_delegation import at_home
 
 __all__ = ["at_home"]
 
 
 def test_it_grows_with_what_is_said_and_is_unknown_where_a_price_is(world: World) -> None:
-    found = board(world)
-    journal = found.journal
+    with opened_board(world) as found:
+        journal = found.journal
 
-    async def begin() -> Task:
-        wish = Wish("doer", "Do it.", directory=str(world.workspace))
-        task = await found.create("a" * 12, "agent", wish, root="r", parent="", depth=1, background=True)
-        await found.claim(task)
-        return found.find(task.id)
+        async def begin() -> Task:
+            wish = Wish("doer", "Do it.", directory=str(world.workspace))
+            task = await found.create("a" * 12, "agent", wish, root="r", parent="", depth=1, background=True)
+            await found.claim(task)
+            return found.find(task.id)
 
-    task = asyncio.run(begin())
-    spending = Spending(journal)
-    assert spending.of(task) == 0.0
-    journal.append(PREFIX + task.id, "reply", {"cost": 0.5})
-    journal.append(PREFIX + task.id, "compacted", {"cost": 0.25})
-    assert spending.of(task) == 0.75
-    journal.append(PREFIX + task.id, "reply", {"cost": 1})
-    assert spending.of(task) == spending.of(task) == 1.75
-    journal.append(PREFIX + task.id, "reply", {"cost": None})
-    assert spending.of(task) is None
-    asyncio.run(found.end(task.id, 1, End("completed", turns=3, cost=2.5)))
-    assert spending.of(found.find(task.id)) == 2.5
-    journal.close()
+        task = asyncio.run(begin())
+        spending = Spending(journal)
+        assert spending.of(task) == 0.0
+        journal.append(PREFIX + task.id, "reply", {"cost": 0.5})
+        journal.append(PREFIX + task.id, "compacted", {"cost": 0.25})
+        assert spending.of(task) == 0.75
+        journal.append(PREFIX + task.id, "reply", {"cost": 1})
+        assert spending.of(task) == spending.of(task) == 1.75
+        journal.append(PREFIX + task.id, "reply", {"cost": None})
+        assert spending.of(task) is None
+        asyncio.run(found.end(task.id, 1, End("completed", turns=3, cost=2.5)))
+        assert spending.of(found.find(task.id)) == 2.5

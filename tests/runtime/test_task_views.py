@@ -2,12 +2,13 @@
 
 import json
 
+from boards import opened_board
 from conftest import World
 from kitbag.messages import Usage
 from kitbag.runtime.task_views import costs_of
 from kitbag.testing import Rule, Script, Step
 from runtime.test_agent import House
-from runtime.test_delegation import AN_AGENT, at_home, board, task
+from runtime.test_delegation import AN_AGENT, at_home, task
 
 __all__ = ["at_home"]
 
@@ -24,9 +25,9 @@ def test_a_whole_is_its_own_part_and_those_of_its_children(world: World) -> None
         ]
     )
     House(world).ask("Go.", steps=rules, only_tools=("Task", "Read"))
-    found = board(world)
-    boss = next(one for one in found.all() if one.agent == "boss")
-    costs = costs_of(found, boss)
+    with opened_board(world) as board:
+        boss = next(one for one in board.all() if one.agent == "boss")
+        costs = costs_of(board, boss)
     assert costs.tokens == 3_110
     assert [child.tokens for child in costs.children] == [330, 330]
     assert costs.all_tokens == 3_110 + 2 * 330

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from boards import all_tasks
 from conftest import World
 from kitbag.errors import InvalidError
 from kitbag.runtime.worktree import Worktree, keep_changes, make_worktree
 from kitbag.testing import Step
 from runtime.test_agent import House
-from runtime.test_delegation import at_home, board, results, script, task
+from runtime.test_delegation import at_home, results, script, task
 
 __all__ = ["at_home"]
 
@@ -52,7 +53,7 @@ def write(path: str, text: str) -> Step:
 
 def test_what_it_changes_is_on_a_branch_and_not_in_the_workspace(repository: World) -> None:
     house = ask(repository, write("new.txt", "new\n"))
-    [found] = board(repository).all()
+    [found] = all_tasks(repository)
     assert found.end is not None
     assert found.end.branch == f"kitbag/{found.id}", found.end
     assert git(repository, "show", f"{found.end.branch}:new.txt") == "new\n"
