@@ -20,6 +20,11 @@ def examples(count: int) -> int:
     return 10 * count if LONG else min(count, 100)
 
 
+def rounds(count: int, fewer: int) -> int:
+    """How often something is tried that goes wrong only now and then: `fewer` times in `make test`."""
+    return count if LONG else fewer
+
+
 def sample(cases: Iterable[Any], count: int, *, unpack: bool = False) -> list[Any]:
     """The cases of a parameter, so many of them at equal distances for `make test` and the rest for the long run.
     `unpack`: each is a tuple for several parameters."""

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import needs
+from matrix import rounds
 
 SOAK = Path(__file__).resolve().parents[2] / "bench" / "soak.py"
 
@@ -13,7 +14,8 @@ SOAK = Path(__file__).resolve().parents[2] / "bench" / "soak.py"
 def test_random_kills_lose_nothing_that_was_acknowledged() -> None:
     needs.bubblewrap()
     seed = str(random.randrange(1_000_000))
-    words = ["--kills", "8", "--clients", "3", "--pause", "0.6", "--seed", seed]
+    kills = str(rounds(20, 3))
+    words = ["--kills", kills, "--clients", "3", "--pause", "0.6", "--seed", seed]
     done = subprocess.run([sys.executable, str(SOAK), *words], capture_output=True, text=True)
     assert done.returncode == 0, f"seed {seed}:\n{done.stdout}\n{done.stderr}"
-    assert "survived 8 kills" in done.stdout
+    assert f"survived {kills} kills" in done.stdout

@@ -22,6 +22,7 @@ from kitbag.permissions.beneath import (
 )
 from kitbag.permissions.model import Workspace
 from kitbag.permissions.paths import examine
+from matrix import rounds
 from waiting import TEST_TIMEOUT
 
 
@@ -243,7 +244,7 @@ def swapping(one: Path, two: Path, work: Callable[[], object], times: int) -> in
 
 def test_D09_no_write_gets_out_while_a_folder_is_swapped_for_a_link(place: Place) -> None:
     (place.root / "trap").symlink_to(place.outside)
-    succeeded = swapping(place.root / "d", place.root / "trap", lambda: place.write("d/f"), 2000)
+    succeeded = swapping(place.root / "d", place.root / "trap", lambda: place.write("d/f"), rounds(2000, 200))
     assert place.everything(place.outside) == []
     assert succeeded > 0
     assert not [name for name in place.everything(place.root) if name.endswith(".tmp")]
@@ -253,14 +254,14 @@ def test_D09_no_write_gets_out_while_a_folder_above_is_swapped(place: Place) -> 
     (place.root / "d/sub").mkdir()
     (place.outside / "sub").mkdir()
     (place.root / "trap").symlink_to(place.outside)
-    swapping(place.root / "d", place.root / "trap", lambda: place.write("d/sub/more/f"), 2000)
+    swapping(place.root / "d", place.root / "trap", lambda: place.write("d/sub/more/f"), rounds(2000, 200))
     assert place.everything(place.outside) == ["sub"]
 
 
 def test_D09_no_write_reaches_a_control_path_by_a_swap(place: Place) -> None:
     (place.root / ".git/hooks").mkdir(parents=True)
     (place.root / "trap").symlink_to(".git/hooks")
-    swapping(place.root / "d", place.root / "trap", lambda: place.write("d/pre-commit"), 2000)
+    swapping(place.root / "d", place.root / "trap", lambda: place.write("d/pre-commit"), rounds(2000, 200))
     assert place.everything(place.root / ".git") == ["hooks"]
 
 
@@ -270,7 +271,9 @@ def test_D09_a_decision_for_one_file_reads_writes_and_removes_no_other_one(place
     (place.root / "trap").symlink_to(place.outside)
     expected = f"{place.root}/d/f"
     seen: set[bytes] = set()
-    swapping(place.root / "d", place.root / "trap", lambda: seen.add(place.read("d/f", expected=expected)), 2000)
+    swapping(
+        place.root / "d", place.root / "trap", lambda: seen.add(place.read("d/f", expected=expected)), rounds(2000, 200)
+    )
     assert seen <= {b"plain"}
     swapping(
         place.root / "d",
@@ -286,9 +289,9 @@ def test_D09_the_last_part_swapped_for_a_link_is_not_followed(place: Place) -> N
     (place.root / "f").write_text("plain")
     (place.root / "trap").symlink_to(place.outside / "f")
     seen: set[bytes] = set()
-    swapping(place.root / "f", place.root / "trap", lambda: seen.add(place.read("f")), 2000)
+    swapping(place.root / "f", place.root / "trap", lambda: seen.add(place.read("f")), rounds(2000, 200))
     assert seen <= {b"plain"}
-    swapping(place.root / "f", place.root / "trap", lambda: place.write("f"), 2000)
+    swapping(place.root / "f", place.root / "trap", lambda: place.write("f"), rounds(2000, 200))
     assert (place.outside / "f").read_text() == "secret"
 
 
