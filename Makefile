@@ -64,6 +64,8 @@ bench: $(VENV)/.ready
 	$(BIN)/python bench/tokens.py
 	$(BIN)/python bench/loop.py
 	$(BIN)/python bench/tasks.py
+	$(BIN)/python bench/stopping.py
+	$(BIN)/python bench/hostile.py
 	$(BIN)/python bench/mcp.py
 	$(BIN)/python bench/savings.py
 	$(BIN)/python bench/startup.py

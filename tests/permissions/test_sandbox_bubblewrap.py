@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +25,7 @@ from kitbag.permissions.paths import examine
 from kitbag.permissions.sandbox import Confinement, SandboxError, run_confined
 from kitbag.permissions.sandbox_bubblewrap import Bubblewrap
 from kitbag.permissions.sandbox_placeholders import STAMP
+from kitbag.permissions.sandbox_view import View
 from permissions.confined import GIT_CONFIG, Box, processes_with
 from waiting import TEST_TIMEOUT, wait_until
 
@@ -559,6 +561,35 @@ def test_an_interrupt_ends_it_and_frees_the_places(box: Box) -> None:
 
 
 # --- when the sandbox itself fails -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def vanishing(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """For the first five looks there is a socket that is gone when the sandbox is made; all looks so far."""
+    looks: list[None] = []
+    look = sandbox_bubblewrap.view_of
+
+    def with_gone(*given: Any) -> View:
+        looks.append(None)
+        view = look(*given)
+        gone = ("/usr/share/kitbag-test/gone.sock",) if len(looks) <= 5 else ()
+        return view._replace(hidden_files=(*view.hidden_files, *gone))
+
+    monkeypatch.setattr(sandbox_bubblewrap, "view_of", with_gone)
+    return looks
+
+
+def test_what_goes_away_while_the_sandbox_is_made_keeps_no_command_from_running(
+    box: Box, vanishing: list[None]
+) -> None:
+    ran = box.run("echo x >> ran; cat ran")
+    assert (ran.text, ran.status, len(vanishing)) == ("x", 0, 6)
+
+
+def test_what_goes_away_meanwhile_makes_no_sandbox_a_weaker_one(box: Box, vanishing: list[None]) -> None:
+    found, problem = sandbox_bubblewrap.find()
+    vanishing.extend([None] * 5)
+    assert (found, problem) == sandbox_bubblewrap.find()
 
 
 def test_a_sandbox_that_can_t_be_made_is_no_result_of_the_command(box: Box) -> None:

@@ -6,6 +6,7 @@ what a command sees, sandbox_filter for the system calls it has, and the command
 """
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -28,6 +29,8 @@ SCRATCH_FOLDER: Final = "/tmp"  # noqa: S108 - a private one
 _FIRST_PLACES = ("/usr/bin", "/bin", "/usr/local/bin", "/run/current-system/sw/bin", "/run/wrappers/bin")
 _START_SECONDS = 10.0
 _END_SECONDS = 5.0
+_MOST_TRIES = 30
+"""To begin, while what is to be hidden or held goes away between our look and the mount."""
 _OWN = b"bwrap: "
 _LONGEST_COMPLAINT = 4_096
 # Without a user namespace, root runs without any capability. Without a /proc of its own there is none at all: the
@@ -182,17 +185,17 @@ def run(
     writable = workspace.write_roots if profile == "workspace" else ()
     _check_roots(bubblewrap, writable, workspace)
     inside = environment_inside(command.environment, workspace.home, SCRATCH_FOLDER)
-    for last in (False, True):
-        view = view_of(workspace, network, writable)
-        try:
-            with held_still(writable, workspace) as still:
-                mounts = Mounts(view, still.held, writable, _numbers(bubblewrap.version))
-                ran = _start(bubblewrap, command, inside, tick, network, mounts)
+    for tries in itertools.count(1):
+        with held_still(writable, workspace) as still:
+            # Looked at last: somebody's sockets may come and go, and on a busy machine we are slow.
+            view = view_of(workspace, network, writable)
+            mounts = Mounts(view, still.held, writable, _numbers(bubblewrap.version))
+            ran = _start(bubblewrap, command, inside, tick, network, mounts)
+            has_lost = isinstance(ran, _NotStartedError) and mounts.has_lost_something()
+        if not isinstance(ran, _NotStartedError):
             return ran._replace(notes=tuple(still.notes))
-        except _NotStartedError:
-            # Something that was to be hidden or held may have gone away while we looked.
-            if last:
-                raise
+        if tries >= _MOST_TRIES or (tries > 1 and not has_lost):
+            raise ran
     raise AssertionError
 
 
@@ -210,7 +213,7 @@ def _check_roots(bubblewrap: Bubblewrap, writable: Iterable[str], workspace: Wor
 
 def _start(
     bubblewrap: Bubblewrap, command: Command, inside: dict[str, str], tick: Tick | None, network: bool, mounts: Mounts
-) -> Ran:
+) -> Ran | _NotStartedError:
     status, descriptors = _Status(), _Descriptors()
     heard = _Heard(command.heard) if command.heard is not None else None
     try:
@@ -244,7 +247,7 @@ def _start(
         if not status.command_ran() and not ran.stopped and ran.status >= 0:
             problem = ran.text.removeprefix("bwrap: ") or f"bubblewrap ended with status {ran.status}"
             fix = "`kitbag doctor` says what protects you here"
-            raise _NotStartedError(f"the sandbox could not be made: {problem}", fix)
+            return _NotStartedError(f"the sandbox could not be made: {problem}", fix)
         if heard is not None:
             heard.release()
         return ran

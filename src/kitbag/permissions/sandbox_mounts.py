@@ -95,6 +95,10 @@ class Mounts:
         for path in sorted(self._found, key=lambda path: (path.count("/"), path)):
             yield self._found[path][1], path
 
+    def has_lost_something(self) -> bool:
+        """Whether something that was there has gone away: no mount can lie on that."""
+        return not all(map(os.path.lexists, self._found))
+
     def hidden_folders(self) -> list[str]:
         return [path for path, (rank, _) in self._found.items() if rank == 1]
 
