@@ -32,7 +32,7 @@ test: $(VENV)/.ready
 	@if [ -n "$$CI" ]; then scripts/system-packages; fi
 	$(PYTEST)
 
-# What only the long run has: the rest of each matrix, and property tests with ten times the examples.
+# What only the long run has: the rest of each matrix, and property tests with many more examples.
 test-matrix: $(VENV)/.ready
 	KITBAG_TESTS=long $(PYTEST) -m 'long or hypothesis'
 

@@ -17,7 +17,7 @@ long: Final = pytest.mark.long
 
 def examples(count: int) -> int:
     """Of a property test; `count` says how it compares with others, which have 100."""
-    return 10 * count if LONG else min(count, 100)
+    return max(count, min(10 * count, 1000)) if LONG else min(count, 100)
 
 
 def rounds(count: int, fewer: int) -> int:
