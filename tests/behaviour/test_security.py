@@ -235,7 +235,7 @@ def test_D39_hostile_yaml_costs_little_and_hides_nothing(world: World) -> None:
         world.write(f".kitbag/skills/{name}/SKILL.md", f"---\n{head}\n---\nbody\n")
     limit = f"import resource; resource.setrlimit(resource.RLIMIT_AS, ({400 << 20}, {400 << 20}))\n"
     done = subprocess.run(
-        [sys.executable, "-c", limit + WATCHED, "skills", "list", "--json"],
+        [sys.executable, "-c", f"{limit}from kitbag.cli import main\nmain()\n", "skills", "list", "--json"],
         cwd=world.workspace, env=world.env, capture_output=True, text=True, timeout=TEST_TIMEOUT,
     )  # fmt: skip
     names = {item["name"] for item in json.loads(done.stdout)}
