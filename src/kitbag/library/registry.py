@@ -15,7 +15,16 @@ from kitbag.library.changes import Change, Snapshot, changes_between, snapshot
 from kitbag.library.discover import Side
 from kitbag.library.left_out import check_left_out, is_of_project
 from kitbag.library.names import Item, Namespace
-from kitbag.library.scopes import PLUGIN_RANK, Kind, Places, Root, find_places, find_roots, rule_of
+from kitbag.library.scopes import (
+    PLUGIN_RANK,
+    Kind,
+    Places,
+    Root,
+    check_named_path,
+    find_places,
+    find_roots,
+    rule_of,
+)
 from kitbag.library.skills import Skill
 from kitbag.library.visibility import Verdict, View, judge_agent, judge_skill, judge_skills
 from kitbag.settings import Settings, load_settings
@@ -54,11 +63,14 @@ class Registry:
         use_index: bool = True,
         leave_out_project: bool = False,
     ) -> None:
-        """`leave_out_project`: of a workspace that is not trusted nothing is seen (left_out names what that is)."""
+        """`leave_out_project`: of a workspace that is not trusted nothing is seen (left_out names what that is). Raises
+        InvalidError where a link leads a directory of `extra` out of the workspace."""
         self.places = places or find_places()
         self.leave_out_project = leave_out_project
         self._used = self.places._replace(project_dirs=()) if leave_out_project else self.places
         self.extra = tuple(os.path.abspath(directory) for directory in extra)
+        for directory in self.extra:
+            check_named_path(directory, self.places.project)
         self.settings = settings or load_settings(self._used.kitbag_home, self._used.project_dirs)
         self.precedence: str = self.settings.get("precedence")
         self._use_index = use_index
