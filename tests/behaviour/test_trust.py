@@ -230,7 +230,6 @@ def test_D05_prose_may_change(world: World) -> None:
     change(world, SKILL, "Prose.", "Other words, and `code`, and an e-mail a@b.c.")
     change(world, "CLAUDE.md", "kind", "terse")
     change(world, SKILL, "Does a thing.", "Does another thing.")
-    world.skill(".kitbag/skills", "new", body="Only words.")
     world.write(".kitbag/skills/x/references/more.md", "More words.")
     world.write("src/main.py", "import os\n")
     assert state(world).state == "trusted"

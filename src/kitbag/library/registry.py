@@ -6,7 +6,7 @@ what changed on disk. One registry a session; nothing is global. Used by packing
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from kitbag.errors import Diagnostic, InvalidError, KitbagError, NotFoundError, worst_first
@@ -62,11 +62,16 @@ class Registry:
         settings: Settings | None = None,
         use_index: bool = True,
         leave_out_project: bool = False,
+        still_trusted: Callable[[], bool] | None = None,
     ) -> None:
-        """`leave_out_project`: of a workspace that is not trusted nothing is seen (left_out names what that is). Raises
+        """`leave_out_project`: of a workspace that is not trusted nothing is seen (left_out names what that is).
+        `still_trusted` is asked when an item of the workspace has come or changed while the registry is in use. Raises
         InvalidError where a link leads a directory of `extra` out of the workspace."""
         self.places = places or find_places()
         self.leave_out_project = leave_out_project
+        self.still_trusted = still_trusted
+        self.has_lost_trust = False
+        """Since it was made, and nobody has been told."""
         self._used = self.places._replace(project_dirs=()) if leave_out_project else self.places
         self.extra = tuple(os.path.abspath(directory) for directory in extra)
         for directory in self.extra:
@@ -413,6 +418,35 @@ class Registry:
             return
         if self._untold is None:
             self._untold = self.snapshot()
+        before = self._of_project()
+        self._read_again()
+        has_changed = any(before.get(path) != item for path, item in self._of_project().items())
+        if has_changed and self.still_trusted is not None and not self.still_trusted():
+            self.leave_project_out()
+
+    def leave_project_out(self) -> None:
+        """From here on: the workspace is not what was trusted any more."""
+        self.leave_out_project = self.has_lost_trust = True
+        self._used = self.places._replace(project_dirs=())
+        if self._skills is not None:
+            self._read_again()
+
+    def _of_project(self) -> "dict[str, Skill | Agent | Persona]":
+        """The items of a workspace that was trusted, by their paths; two that differ are not the same file unchanged."""
+        if self.still_trusted is None or self.leave_out_project:
+            return {}
+        is_own: dict[str, bool] = {}
+        found: dict[str, Skill | Agent | Persona] = {}
+        for part in (self._skills, self._agents, self._personas):
+            for item in part.names if part is not None else ():
+                root = item.root
+                if root.path not in is_own:
+                    is_own[root.path] = is_of_project(root, self.places)
+                if is_own[root.path]:
+                    found[item.path] = item
+        return found
+
+    def _read_again(self) -> None:
         self.settings = load_settings(self._used.kitbag_home, self._used.project_dirs)
         had_agents, had_personas = self._agents is not None, self._personas is not None
         self._skills = self._agents = self._personas = self._named_by_skills = None

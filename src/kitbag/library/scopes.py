@@ -71,6 +71,9 @@ def _copilot_and_opencode(copilot: str, opencode: str) -> _Folders:
 _IN_PROJECTS = _FIRST + _copilot_and_opencode(".github", ".opencode") + _LAST
 _AT_HOME = _FIRST + _copilot_and_opencode(".copilot", ".config/opencode") + _LAST
 
+PROJECT_FOLDERS: Final = (*(f".kitbag/{kind}" for kind in KINDS), *(folder for folder, _, _ in _IN_PROJECTS))
+"""Where a project's items lie, from each of its directories."""
+
 EXTRA_RANK, PLUGIN_RANK, BUILTIN_RANK = 0, 5, 6
 
 # What the ranks 1 to 4 of CONTRACT §1 become under each setting of `precedence`.
