@@ -277,6 +277,7 @@ class Registry:
         known = {name.casefold(): name for name in self.teams()}
         if team.casefold() not in known:
             check_left_out(self, team)
+            self.check_links(team)
             fix = f"teams that exist: {', '.join(known.values()) or 'none'}"
             raise NotFoundError(f"no team is called {team!r}", fix)
         return known[team.casefold()], None
@@ -286,15 +287,18 @@ class Registry:
         names |= {side.team for _, side in self._team_files() if side.team}
         return sorted(names)
 
-    def team_prompt(self) -> str:
-        """The text of the chosen team's `_team.md`."""
+    def team_prompt(self, problems: list[Diagnostic] | None = None) -> str:
+        """The text of the chosen team's `_team.md`; why there is none is added to `problems`."""
         from kitbag.text.source import SourceError, read_text
 
         for root, side in self._team_files():
             if side.kind == "team" and side.team.casefold() == self.team.casefold():
+                path = os.path.join(root.path, side.location)
                 try:
-                    return read_text(os.path.join(root.path, side.location), root.boundary)[0].strip()
-                except SourceError:
+                    return read_text(path, root.boundary)[0].strip()
+                except SourceError as error:
+                    if problems is not None:
+                        problems.append(Diagnostic("warning", error.code, path, 0, error.problem, error.fix))
                     return ""
         return ""
 
@@ -350,12 +354,13 @@ class Registry:
 
     def check_links(self, name: str) -> None:
         """Raises InvalidError where there is an item of this name that is not read because a link leads away."""
-        from kitbag.library.item_files import name_of_unread
+        from kitbag.library.item_files import may_hold, name_of_unread
 
-        wanted = re.split(r"[:/]", name.strip().casefold())[-1]
+        wanted = re.split(r"[:/]", name.strip())[-1] if "\0" not in name else ""
         for loaded in (self._load_skills(), self._load_agents(), self._load_personas()):
-            for found in loaded.diagnostics:
-                if found.code == LINK_OUTSIDE and name_of_unread(found.file).casefold() == wanted:
+            for found in loaded.diagnostics if wanted else ():
+                is_it = name_of_unread(found.file).casefold() == wanted.casefold()
+                if found.code == LINK_OUTSIDE and (is_it or may_hold(found.file, wanted)):
                     raise InvalidError(f"{found.file}: {found.problem}", found.fix)
 
     def _in_folder(self, name: str) -> list[Skill]:

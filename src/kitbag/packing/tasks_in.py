@@ -13,7 +13,7 @@ from kitbag.library.scopes import Places, named_boundary, project_boundary
 from kitbag.text.frontmatter import parse_head, split
 from kitbag.text.guarded_yaml import YamlError, read_yaml
 from kitbag.text.hidden import code_points, find_hidden, one_line, reveal_hidden
-from kitbag.text.source import Boundary, SourceError, decode, read_text
+from kitbag.text.source import LINK_OUTSIDE, Boundary, SourceError, decode, read_text, slashed
 
 if TYPE_CHECKING:
     import subprocess
@@ -180,12 +180,16 @@ def _listed(value: Any, command: str) -> list[Any]:
 
 def _named_parent(task_id: str, places: Places, problems: list[Diagnostic]) -> list[str]:
     names: list[str] = []
+    boundary = project_boundary(places)
     for folder in _folders(places):
+        if why := boundary.refusal(slashed(os.path.realpath(folder))) if os.path.isdir(folder) else "":
+            problems.append(Diagnostic("warning", LINK_OUTSIDE, folder, 0, f"not read: {why}", boundary.fix))
+            continue
         for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
             if name.endswith(SUFFIXES):
                 path = os.path.join(folder, name)
                 try:
-                    text = read_text(path, project_boundary(places), _LIMIT)[0]
+                    text = read_text(path, boundary, _LIMIT)[0]
                     child, _ = parse_task(text, os.path.splitext(path)[1], path, _stem(path))
                 except (SourceError, InvalidError) as error:
                     what = f"may be a child of {task_id}, but can't be read: {error}"

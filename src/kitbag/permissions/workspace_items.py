@@ -324,14 +324,18 @@ class _Look:
 
     # --- files that are run -------------------------------------------------------------------------
 
-    def _files_run(self, acts: list[Act], directory: str) -> list[Act]:
+    def _files_run(self, started_by: list[Act], directory: str) -> list[Act]:
         """The scripts of the workspace that commands, hooks and servers start; what those run in turn is not known."""
         found: list[Act] = []
-        for words in files_run_by(acts):
+        for words in files_run_by(started_by):
             for word in words:
                 path = self.reading.file_of(word, directory)
                 if path:
-                    found += self.reading.script(path, self.reading.relative(path))[0]
+                    name = self.reading.relative(path)
+                    acts, problem = self.reading.script(path, name)
+                    # What can't be read is bound too: another thing in its place is a change.
+                    found += acts or [Act("script", name, note=problem)]
+                    found += self.reading.link(path, name, problem)
                     break
         return found
 

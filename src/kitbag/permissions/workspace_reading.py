@@ -82,7 +82,7 @@ class Reading:
 
     def files_below(self, top: str, deepest: int = _DEEPEST) -> Iterator[str]:
         """Every file below a folder, sorted within each. Links are followed, each place is entered once."""
-        pending = [(top, 0)]
+        pending = [(top, 0)] if not self.refusal(top) else []
         seen: set[str] = set()
         while pending:
             folder, depth = pending.pop()

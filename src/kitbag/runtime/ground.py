@@ -142,8 +142,18 @@ _MOST_NAMED = 100
 
 def _skill_roots(library: Registry) -> tuple[str, ...]:
     """Where skills that may be loaded keep the files they name; the project's are in the workspace anyway."""
-    roots = {skill.root.plugin_path or skill.root.path for skill in library.skills if skill.root.scope != "project"}
-    return tuple(sorted(os.path.realpath(root) for root in roots))
+    found: dict[str, str] = {}
+    for skill in library.skills:
+        root = skill.root
+        folder = skill.directory if root.scope != "project" else ""
+        while folder not in found and folder.startswith(root.path):
+            # Links in a person's own folder lead to what is theirs, too.
+            real = os.path.realpath(folder) if folder == root.path or os.path.islink(folder) else ""
+            found[folder] = real if real and not root.refusal(real) else ""
+            folder = os.path.dirname(folder)
+        if root.plugin_path:
+            found[root.plugin_path] = os.path.realpath(root.plugin_path)
+    return tuple(sorted(set(found.values()) - {""}))
 
 
 def _read_only_agents(library: Registry) -> frozenset[str]:
