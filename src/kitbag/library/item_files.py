@@ -67,10 +67,10 @@ def name_of_unread(path: str) -> str:
     return os.path.splitext(name)[0].removeprefix("_persona_").removesuffix(".agent")
 
 
-def may_hold(folder: str, name: str) -> bool:
+def is_in_folder(name: str, folder: str) -> bool:
     """Whether something of this name lies in a folder that is not looked into."""
-    names = (name, *(name + suffix for suffix in _AGENT_FILES), *(f"_persona_{name}{end}" for end in _PERSONA_FILES))
-    return any(os.path.lexists(os.path.join(folder, one)) for one in names)
+    files = (*(name + suffix for suffix in (*_AGENT_FILES, ".agent.md")), f"_persona_{name}.yaml")
+    return bool(name) and "\0" not in name and any(os.path.lexists(os.path.join(folder, one)) for one in (name, *files))
 
 
 def _is_directory(entry: "os.DirEntry[str]") -> bool:

@@ -272,7 +272,7 @@ class Registry:
     def _find_choice(self, team: str, wanted: str) -> "tuple[str, Persona | None]":
         if wanted:
             full = f"{team}/{wanted}" if team and "/" not in wanted else wanted
-            persona = self._meant(full, self.personas, self.personas.candidates(full))
+            persona = self.find_persona(full)
             return persona.team or team, persona
         known = {name.casefold(): name for name in self.teams()}
         if team.casefold() not in known:
@@ -349,19 +349,29 @@ class Registry:
     def _meant(self, name: str, names: Namespace[T], candidates: list[T]) -> T:
         if not candidates:
             check_left_out(self, name)
-            self.check_links(name)
+            folder = self.check_links(name)
+            try:
+                return names.get(name, candidates)
+            except NotFoundError as error:
+                more = f"; or it lies in {folder}, a link that is not followed" if folder else ""
+                raise NotFoundError(error.problem, f"{error.fix}{more}") from error
         return names.get(name, candidates)
 
-    def check_links(self, name: str) -> None:
-        """Raises InvalidError where there is an item of this name that is not read because a link leads away."""
-        from kitbag.library.item_files import may_hold, name_of_unread
+    def check_links(self, name: str) -> str:
+        """Raises InvalidError where there is an item of this name that is not read because a link leads away. Answers
+        a folder that is not looked into for the same reason."""
+        from kitbag.library.item_files import is_in_folder, name_of_unread
 
-        wanted = re.split(r"[:/]", name.strip())[-1] if "\0" not in name else ""
-        for loaded in (self._load_skills(), self._load_agents(), self._load_personas()):
-            for found in loaded.diagnostics if wanted else ():
-                is_it = name_of_unread(found.file).casefold() == wanted.casefold()
-                if found.code == LINK_OUTSIDE and (is_it or may_hold(found.file, wanted)):
-                    raise InvalidError(f"{found.file}: {found.problem}", found.fix)
+        wanted = re.split(r"[:/]", name.strip())[-1]
+        loaded = (self._load_skills(), self._load_agents(), self._load_personas())
+        links = [found for part in loaded for found in part.diagnostics if found.code == LINK_OUTSIDE]
+        for found in links:
+            if name_of_unread(found.file).casefold() == wanted.casefold() or is_in_folder(wanted, found.file):
+                raise InvalidError(f"{found.file}: {found.problem}", found.fix)
+        return next((found.file for found in links if os.path.isdir(found.file)), "")
+
+    def find_persona(self, name: str) -> "Persona":
+        return self._meant(name, self.personas, self.personas.candidates(name))
 
     def _in_folder(self, name: str) -> list[Skill]:
         """Other tools call a skill by its folder, whatever name it gives itself."""
