@@ -376,6 +376,9 @@ def write_setting(path: str, key: str, value: Any) -> None:
     import tomlkit
     from tomlkit.exceptions import TOMLKitError
 
+    directory = os.path.dirname(path)
+    if os.path.islink(directory) or os.path.islink(path):
+        raise InvalidError(f"{path} is behind a symbolic link; nothing was written", "replace the link by a real file")
     try:
         with open(path, encoding="utf-8") as file:
             document: Any = tomlkit.parse(file.read())
@@ -393,10 +396,7 @@ def write_setting(path: str, key: str, value: Any) -> None:
         table.pop(name or group, None)
     else:
         table[name or group] = value
-    directory = os.path.dirname(path)
     os.makedirs(directory, mode=0o700, exist_ok=True)
-    if os.path.islink(directory) or os.path.islink(path):
-        raise InvalidError(f"{path} is behind a symbolic link; nothing was written", "replace the link by a real file")
     descriptor, temporary = tempfile.mkstemp(dir=directory, prefix=".settings-")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(tomlkit.dumps(document))

@@ -349,7 +349,7 @@ def test_a_skill_that_is_gone_is_a_problem_not_a_crash(tmp_path: Path) -> None:
     os.unlink(skill.path)
     assert [problem.code for problem in read_skill_body(skill).problems] == ["unreadable"]
     assert [problem.code for problem in read_details(skill).problems] == ["unreadable"]
-    assert list_resources(skill) == ([], False)
+    assert list_resources(skill) == ([], False, [])
 
 
 def test_resources_are_listed_by_group_in_order(tmp_path: Path) -> None:
@@ -359,7 +359,7 @@ def test_resources_are_listed_by_group_in_order(tmp_path: Path) -> None:
         path = tmp_path / "a" / file
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("12345")
-    found, more = list_resources(skill)
+    found, more, _ = list_resources(skill)
     assert [(resource.path, resource.group) for resource in found] == [
         ("LICENSE", "other"),
         ("assets/logo.png", "assets"),
@@ -375,7 +375,7 @@ def test_resources_are_bounded_in_files_and_in_folders(tmp_path: Path) -> None:
     skill = skill_of(tmp_path, "name: a", "description: b")
     for n in range(12):
         (tmp_path / "a" / f"file{n:02}").touch()
-    found, more = list_resources(skill, limit=5)
+    found, more, _ = list_resources(skill, limit=5)
     assert ([resource.path for resource in found], more) == ([f"file{n:02}" for n in range(5)], True)
     assert len(list_resources(skill, limit=12)[0]) == 12
     assert list_resources(skill, limit=12)[1] is False
@@ -392,10 +392,10 @@ def test_resources_never_follow_a_link(tmp_path: Path) -> None:
     (tmp_path / "a" / "key").symlink_to(tmp_path / "secret" / "key")
     (tmp_path / "a" / "self").symlink_to(tmp_path / "a")
     os.mkfifo(tmp_path / "a" / "fifo")
-    assert list_resources(skill) == ([], False)
+    assert list_resources(skill) == ([], False, [])
 
 
 def test_commands_and_flat_skills_have_no_files_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "other.md").write_text("x")
-    assert list_resources(skill_of(tmp_path, "description: b", flags=FLAT)) == ([], False)
-    assert list_resources(skill_of(tmp_path, "description: b", flags=COMMAND)) == ([], False)
+    assert list_resources(skill_of(tmp_path, "description: b", flags=FLAT)) == ([], False, [])
+    assert list_resources(skill_of(tmp_path, "description: b", flags=COMMAND)) == ([], False, [])

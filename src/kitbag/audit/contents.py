@@ -10,15 +10,13 @@ from typing import Final, NamedTuple
 
 from kitbag.audit.file_types import TextKind, language_of, magic_of, text_kind
 from kitbag.audit.model import Entry
-from kitbag.text.source import SourceError, decode
+from kitbag.text.source import SourceError, decode, folder_of, open_regular
 
 TEXT_LIMIT: Final = 512 << 10
 """Of a text as much is examined; longer ones are told apart as not wholly read."""
 HASH_LIMIT: Final = 64 << 20
 _CHUNK = 1 << 20
-_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f-\x9f\ufffd]")
-_REGULAR, _KIND = 0o100000, 0o170000
 
 
 class Content(NamedTuple):
@@ -46,12 +44,10 @@ class Content(NamedTuple):
 def read(entry: Entry) -> Content:
     """Never raises for what the file is: then `problem` says why there is nothing."""
     try:
-        descriptor = os.open(entry.path, _OPEN)
-    except OSError as error:
-        return _nothing(entry, f"can't be read: {(error.strerror or str(error)).lower()}")
+        descriptor, _ = open_regular(entry.path, folder_of(entry.path))
+    except SourceError as error:
+        return _nothing(entry, error.problem)
     try:
-        if os.fstat(descriptor).st_mode & _KIND != _REGULAR:
-            return _nothing(entry, "not a regular file")
         return _content(entry, descriptor)
     except OSError as error:
         return _nothing(entry, f"can't be read: {(error.strerror or str(error)).lower()}")

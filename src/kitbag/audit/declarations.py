@@ -4,7 +4,6 @@ Used by run for items and by examine for JSON files; uses the library's readers,
 """
 
 import json
-import os
 import re
 from typing import Final, NamedTuple, cast
 
@@ -20,7 +19,7 @@ from kitbag.library.skills import as_text
 from kitbag.library.tool_names import ToolAccess, parse_tools
 from kitbag.text.hidden import one_line
 from kitbag.text.plain_head import Value
-from kitbag.text.source import boundary_of
+from kitbag.text.source import folder_of
 
 _MOST_TEXTS: Final = 200
 _DEEPEST: Final = 12
@@ -59,7 +58,7 @@ def declared_by(item: Item) -> Declared:
     entry = next((entry for entry in item.entries if entry.relative == item.main and entry.kind == "file"), None)
     if entry is None:
         return NOTHING
-    document, _ = read_document(entry.path, boundary_of(os.path.dirname(entry.path)))
+    document, _ = read_document(entry.path, folder_of(entry.path))
     if document is None or not document.present:
         return NOTHING
     dialect = "kitbag" if "/.kitbag/" in f"/{item.path}" else "claude"

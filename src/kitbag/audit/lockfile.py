@@ -17,6 +17,7 @@ from kitbag.audit.run import Report, name_of
 from kitbag.errors import UsageError
 from kitbag.library.fingerprint import Change, changes
 from kitbag.library.plugin_manifest import as_list, as_map
+from kitbag.library.scopes import named_boundary
 from kitbag.text.hidden import for_terminal, one_line
 from kitbag.text.source import SourceError, read_bytes
 
@@ -105,7 +106,7 @@ def read_lock(path: str) -> tuple[Locked, ...]:
     """Raises UsageError when there is none or it can't be used."""
     fix = "write it with: kitbag lock"
     try:
-        data, _, more = read_bytes(path, None, _LARGEST)
+        data, _, more = read_bytes(path, named_boundary(path), _LARGEST)
         fields = as_map(json.loads(data)) if not more else {}
     except SourceError as error:
         raise UsageError(f"{path}: {error.problem}", fix) from error

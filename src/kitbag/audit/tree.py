@@ -13,8 +13,8 @@ from kitbag.audit.model import Entry, Item, ItemKind, Unread
 from kitbag.errors import UsageError
 from kitbag.library.archives import is_archive
 from kitbag.library.plugin_manifest import GEMINI_MANIFEST, MANIFEST
-from kitbag.library.scopes import find_places
-from kitbag.text.source import SourceError, boundary_of, read_bytes
+from kitbag.library.scopes import check_named_path, find_places
+from kitbag.text.source import SourceError, folder_of, read_bytes
 
 MOST_FILES: Final = 20_000
 MOST_FOLDERS: Final = 50_000
@@ -55,7 +55,8 @@ class Target(NamedTuple):
 
 
 def find_items(paths: tuple[str, ...], lock_file: str = "") -> Target:
-    """No path is the workspace. `lock_file` is not part of what is audited. Raises UsageError for a bad path."""
+    """No path is the workspace. `lock_file` is not part of what is audited. Raises UsageError for a bad path,
+    InvalidError for one that a link leads out of the workspace."""
     tops = [_checked(path) for path in paths] or [os.path.realpath(find_places().project)]
     root = os.path.commonpath([root_of(top) for top in tops])
     items: dict[tuple[str, str], Item] = {}
@@ -75,6 +76,7 @@ def _checked(path: str) -> str:
     fix = "give a skill's folder, a file, or a folder of them"
     if "\0" in path or not os.path.exists(path):
         raise UsageError(f"{path}: there is no such path", fix)
+    check_named_path(path)
     top = os.path.realpath(path)
     if not os.path.isdir(top) and not os.path.isfile(top):
         raise UsageError(f"{path} is neither a file nor a folder", fix)
@@ -116,7 +118,7 @@ def _entry(path: str, relative: str) -> Entry:
 
 def _has_head(path: str) -> bool:
     with contextlib.suppress(SourceError):
-        data, _, _ = read_bytes(path, boundary_of(os.path.dirname(path)), 64)
+        data, _, _ = read_bytes(path, folder_of(path), 64)
         return data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"---")
     return False
 

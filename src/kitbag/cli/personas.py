@@ -59,7 +59,7 @@ def list_(dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None
 @json_option
 def show(name: str, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
     """One persona: its skills and agents as a session would have them."""
-    found = open_registry(dirs).personas.get(f"{team}/{name}" if team and "/" not in name else name)
+    found = open_registry(dirs).find_persona(f"{team}/{name}" if team and "/" not in name else name)
     registry = open_registry(dirs, found.team, found.full_name)
     seen = _seen(registry)
     problems = [d for d in registry.diagnostics() if d.file == found.path]

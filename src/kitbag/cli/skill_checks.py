@@ -9,10 +9,18 @@ from kitbag.library.discover import scan_root
 from kitbag.library.manifest import ManifestEntry, read_manifest
 from kitbag.library.portable import check_portable
 from kitbag.library.registry import Registry
-from kitbag.library.scopes import Root, extra_roots, find_places, given_boundary
+from kitbag.library.scopes import (
+    Root,
+    check_named_path,
+    extra_roots,
+    find_places,
+    given_boundary,
+    user_boundary,
+)
 from kitbag.library.skill_files import read_details
 from kitbag.library.skills import COMMAND, FLAT, Skill, read_skill
 from kitbag.packing.delivery import deliver
+from kitbag.settings import load_settings
 from kitbag.text.tokens import estimate_tokens
 
 
@@ -59,6 +67,7 @@ def _paths(registry: Registry, targets: tuple[str, ...]) -> list[str]:
         return [skill.directory for skill in own]
     paths: list[str] = []
     for target in targets:
+        check_named_path(target, registry.places.project)
         if not os.path.lexists(target):
             if os.sep in target:
                 raise NotFoundError(f"{target}: there is no such path", "give a skill's name, directory or SKILL.md")
@@ -134,33 +143,36 @@ def _size(skill: Skill, body: str) -> list[Diagnostic]:
 
 
 def write_index(root: str | None, target: str | None, as_json: bool) -> None:
-    path = _index_root(root)
-    given = _given_root(path)
+    given = _index_root(root)
+    file = target or os.path.join(given.path, "manifest.json")
+    for path in (given.path, os.path.dirname(file)):
+        check_named_path(path)
     scan = scan_root(given)
     known = read_manifest(given)[0]
-    manifest = {"skills": [_manifest_entry(skill, path, known.get(skill.name.lower())) for skill in scan.skills]}
-    if target == "-" or as_json:
-        return output.as_json(manifest)
-    file = target or os.path.join(path, "manifest.json")
-    _write_json(file, manifest)
-    output.echo(f"wrote {output.clean(output.short_path(file))}: {output.count(len(scan.skills), 'skill')}")
+    manifest = {"skills": [_manifest_entry(skill, given.path, known.get(skill.name.lower())) for skill in scan.skills]}
     for diagnostic in scan.diagnostics:
         for line in output.diagnostic_lines(diagnostic):
             output.remark(line)
+    if target == "-" or as_json:
+        return output.as_json(manifest)
+    _write_json(file, manifest)
+    output.echo(f"wrote {output.clean(output.short_path(file))}: {output.count(len(scan.skills), 'skill')}")
     return None
 
 
-def _index_root(root: str | None) -> str:
+def _index_root(root: str | None) -> Root:
     if root is not None:
         if not os.path.isdir(root):
             raise UsageError(f"{root}: not a directory", "give a folder of skills")
         roots = extra_roots(root, "skills")
-        return roots[0].path if roots else os.path.abspath(root)
+        return roots[0] if roots else _given_root(os.path.abspath(root))
     places = find_places()
-    for directory in (*places.project_dirs, places.kitbag_home):
-        path = os.path.join(directory, ".kitbag/skills" if directory != places.kitbag_home else "skills")
-        if os.path.isdir(path):
-            return path
+    for directory in places.project_dirs:
+        if os.path.isdir(path := os.path.join(directory, ".kitbag", "skills")):
+            return _given_root(path)
+    if os.path.isdir(path := os.path.join(places.kitbag_home, "skills")):
+        targets = load_settings(places.kitbag_home, ()).get("library.link_targets")
+        return _given_root(path)._replace(boundary=user_boundary(places, path, tuple(targets)))
     raise NotFoundError("there is no .kitbag/skills here", "name a folder: kitbag skills index DIR")
 
 

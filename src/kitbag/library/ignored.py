@@ -8,6 +8,8 @@ import os
 import re
 from typing import Any
 
+from kitbag.text.source import SourceError, folder_of, read_bytes
+
 _MOST_LINES = 2_000
 _MOST_STARS = 3
 
@@ -48,9 +50,8 @@ class IgnoreRules:
             self.files[path] = (status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
             if status.st_size > 1 << 20 or status.st_mode & 0o170000 != 0o100000:
                 return
-            with open(path, encoding="utf-8", errors="replace") as file:
-                lines = file.read().splitlines()
-        except OSError:
+            lines = read_bytes(path, folder_of(path))[0].decode("utf-8", "replace").splitlines()
+        except (OSError, SourceError):
             self.files.setdefault(path, None)
             return
         if any(line.strip() and line[0] != "#" for line in lines):

@@ -1,7 +1,7 @@
 """Takes foreign files into a fresh directory: every name is checked, every byte is counted.
 
 Used by archives (zip and tar entries) and plugin_store (directories). A refusal is an InvalidError that
-names the entry and the reason. Uses only the operating system; nothing is ever executed or followed.
+names the entry and the reason. Nothing is ever executed or followed.
 """
 
 import os
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 
 from kitbag.errors import InvalidError, KitbagError
 from kitbag.text.hidden import code_points, find_hidden, for_terminal
+from kitbag.text.source import Boundary, SourceError, open_regular, slashed
 
 MAX_ENTRIES = 10_000
 MAX_TOTAL = 200_000_000
@@ -25,7 +26,6 @@ _CHUNK = 1 << 18
 _DRIVE = re.compile(r"[A-Za-z]:")
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 
 
 class Intake:
@@ -220,14 +220,15 @@ def _copy_file(entry: "os.DirEntry[str]", name: str, top: str, intake: Intake) -
         kind = os.lstat(path).st_mode
         if not stat.S_ISREG(kind):
             raise intake.refuse(name, wrong_with_mode(kind) or "not a file")
-        descriptor = os.open(path, _READ)
+        # Where it leads is asked again: between the look and the opening a link may have been put in the way.
+        descriptor, status = open_regular(path, Boundary((slashed(top),)))
     except OSError as error:
         raise intake.refuse(name, f"can't be read: {error.strerror}") from error
+    except SourceError as error:
+        raise intake.refuse(name, error.problem) from error
     try:
-        # Asked again: between the look and the opening it may have become something else.
-        mode = os.fstat(descriptor).st_mode
-        reason = wrong_with_mode(mode) or ("" if stat.S_ISREG(mode) else "not a file")
-        if reason:
+        mode = status.st_mode
+        if reason := wrong_with_mode(mode):
             raise intake.refuse(name, reason)
         intake.write_file(relative, bool(mode & stat.S_IXUSR), lambda size: os.read(descriptor, size))
     finally:

@@ -62,7 +62,15 @@ def agent_files(root: Root, diagnostics: list[Diagnostic], most: int = MAX_DIREC
 def name_of_unread(path: str) -> str:
     """What an item is called that could not be read: its folder's or file's name."""
     folder, name = os.path.split(path)
-    return os.path.basename(folder) if name.lower() == "skill.md" else os.path.splitext(name)[0]
+    if name.lower() == "skill.md":
+        return os.path.basename(folder)
+    return os.path.splitext(name)[0].removeprefix("_persona_").removesuffix(".agent")
+
+
+def is_in_folder(name: str, folder: str) -> bool:
+    """Whether something of this name lies in a folder that is not looked into."""
+    files = (*(name + suffix for suffix in (*_AGENT_FILES, ".agent.md")), f"_persona_{name}.yaml")
+    return bool(name) and "\0" not in name and any(os.path.lexists(os.path.join(folder, one)) for one in (name, *files))
 
 
 def _is_directory(entry: "os.DirEntry[str]") -> bool:

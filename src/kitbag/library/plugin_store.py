@@ -13,6 +13,7 @@ from kitbag.library.intake import DIRECTORY_MODE, Intake, cannot_write, copy_tre
 from kitbag.library.marketplace import Choice, choose, describes_plugin, write_manifest
 from kitbag.library.plugin_lock import OLD, STAGING, Lock, Record, changing, read_lock, rename, sync_directory
 from kitbag.library.plugins import FOLDER, Plugin, read_plugin, wrong_with_plugin_name
+from kitbag.library.scopes import check_named_path
 
 _NEW = "new"
 _REMOTE = ("://", "git@", "github:", "npm:")
@@ -100,6 +101,7 @@ def _check_source(source: str, home: str) -> None:
         if any(word in source for word in _REMOTE):
             raise UsageError(f"{source} is not on this machine; only local sources are installed", "download it first")
         raise NotFoundError(f"{os.path.abspath(source)} does not exist", "give a directory or an archive")
+    check_named_path(source)
     inside = os.path.realpath(os.path.join(home, FOLDER)) + os.sep
     if os.path.isdir(source) and inside.startswith(os.path.realpath(source).rstrip(os.sep) + os.sep):
         raise UsageError(f"{source} holds Kitbag's own plugins", "give the directory of one plugin")

@@ -6,7 +6,7 @@ what changed on disk. One registry a session; nothing is global. Used by packing
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from kitbag.errors import Diagnostic, InvalidError, KitbagError, NotFoundError, worst_first
@@ -15,7 +15,16 @@ from kitbag.library.changes import Change, Snapshot, changes_between, snapshot
 from kitbag.library.discover import Side
 from kitbag.library.left_out import check_left_out, is_of_project
 from kitbag.library.names import Item, Namespace
-from kitbag.library.scopes import PLUGIN_RANK, Kind, Places, Root, find_places, find_roots, rule_of
+from kitbag.library.scopes import (
+    PLUGIN_RANK,
+    Kind,
+    Places,
+    Root,
+    check_named_path,
+    find_places,
+    find_roots,
+    rule_of,
+)
 from kitbag.library.skills import Skill
 from kitbag.library.visibility import Verdict, View, judge_agent, judge_skill, judge_skills
 from kitbag.settings import Settings, load_settings
@@ -53,12 +62,20 @@ class Registry:
         settings: Settings | None = None,
         use_index: bool = True,
         leave_out_project: bool = False,
+        still_trusted: Callable[[], bool] | None = None,
     ) -> None:
-        """`leave_out_project`: of a workspace that is not trusted nothing is seen (left_out names what that is)."""
+        """`leave_out_project`: of a workspace that is not trusted nothing is seen (left_out names what that is).
+        `still_trusted` is asked when an item of the workspace has come or changed while the registry is in use. Raises
+        InvalidError where a link leads a directory of `extra` out of the workspace."""
         self.places = places or find_places()
         self.leave_out_project = leave_out_project
+        self.still_trusted = still_trusted
+        self.has_lost_trust = False
+        """Since it was made, and nobody has been told."""
         self._used = self.places._replace(project_dirs=()) if leave_out_project else self.places
         self.extra = tuple(os.path.abspath(directory) for directory in extra)
+        for directory in self.extra:
+            check_named_path(directory, self.places.project)
         self.settings = settings or load_settings(self._used.kitbag_home, self._used.project_dirs)
         self.precedence: str = self.settings.get("precedence")
         self._use_index = use_index
@@ -255,11 +272,12 @@ class Registry:
     def _find_choice(self, team: str, wanted: str) -> "tuple[str, Persona | None]":
         if wanted:
             full = f"{team}/{wanted}" if team and "/" not in wanted else wanted
-            persona = self._meant(full, self.personas, self.personas.candidates(full))
+            persona = self.find_persona(full)
             return persona.team or team, persona
         known = {name.casefold(): name for name in self.teams()}
         if team.casefold() not in known:
             check_left_out(self, team)
+            self.check_links(team)
             fix = f"teams that exist: {', '.join(known.values()) or 'none'}"
             raise NotFoundError(f"no team is called {team!r}", fix)
         return known[team.casefold()], None
@@ -269,15 +287,18 @@ class Registry:
         names |= {side.team for _, side in self._team_files() if side.team}
         return sorted(names)
 
-    def team_prompt(self) -> str:
-        """The text of the chosen team's `_team.md`."""
+    def team_prompt(self, problems: list[Diagnostic] | None = None) -> str:
+        """The text of the chosen team's `_team.md`; why there is none is added to `problems`."""
         from kitbag.text.source import SourceError, read_text
 
         for root, side in self._team_files():
             if side.kind == "team" and side.team.casefold() == self.team.casefold():
+                path = os.path.join(root.path, side.location)
                 try:
-                    return read_text(os.path.join(root.path, side.location), root.boundary)[0].strip()
-                except SourceError:
+                    return read_text(path, root.boundary)[0].strip()
+                except SourceError as error:
+                    if problems is not None:
+                        problems.append(Diagnostic("warning", error.code, path, 0, error.problem, error.fix))
                     return ""
         return ""
 
@@ -328,18 +349,29 @@ class Registry:
     def _meant(self, name: str, names: Namespace[T], candidates: list[T]) -> T:
         if not candidates:
             check_left_out(self, name)
-            self.check_links(name)
+            folder = self.check_links(name)
+            try:
+                return names.get(name, candidates)
+            except NotFoundError as error:
+                more = f"; or it lies in {folder}, a link that is not followed" if folder else ""
+                raise NotFoundError(error.problem, f"{error.fix}{more}") from error
         return names.get(name, candidates)
 
-    def check_links(self, name: str) -> None:
-        """Raises InvalidError where there is an item of this name that is not read because a link leads away."""
-        from kitbag.library.item_files import name_of_unread
+    def check_links(self, name: str) -> str:
+        """Raises InvalidError where there is an item of this name that is not read because a link leads away. Answers
+        a folder that is not looked into for the same reason."""
+        from kitbag.library.item_files import is_in_folder, name_of_unread
 
-        wanted = re.split(r"[:/]", name.strip().casefold())[-1]
-        for loaded in (self._load_skills(), self._load_agents(), self._load_personas()):
-            for found in loaded.diagnostics:
-                if found.code == LINK_OUTSIDE and name_of_unread(found.file).casefold() == wanted:
-                    raise InvalidError(f"{found.file}: {found.problem}", found.fix)
+        wanted = re.split(r"[:/]", name.strip())[-1]
+        loaded = (self._load_skills(), self._load_agents(), self._load_personas())
+        links = [found for part in loaded for found in part.diagnostics if found.code == LINK_OUTSIDE]
+        for found in links:
+            if name_of_unread(found.file).casefold() == wanted.casefold() or is_in_folder(wanted, found.file):
+                raise InvalidError(f"{found.file}: {found.problem}", found.fix)
+        return next((found.file for found in links if os.path.isdir(found.file)), "")
+
+    def find_persona(self, name: str) -> "Persona":
+        return self._meant(name, self.personas, self.personas.candidates(name))
 
     def _in_folder(self, name: str) -> list[Skill]:
         """Other tools call a skill by its folder, whatever name it gives itself."""
@@ -401,6 +433,35 @@ class Registry:
             return
         if self._untold is None:
             self._untold = self.snapshot()
+        before = self._of_project()
+        self._read_again()
+        has_changed = any(before.get(path) != item for path, item in self._of_project().items())
+        if has_changed and self.still_trusted is not None and not self.still_trusted():
+            self.leave_project_out()
+
+    def leave_project_out(self) -> None:
+        """From here on: the workspace is not what was trusted any more."""
+        self.leave_out_project = self.has_lost_trust = True
+        self._used = self.places._replace(project_dirs=())
+        if self._skills is not None:
+            self._read_again()
+
+    def _of_project(self) -> "dict[str, Skill | Agent | Persona]":
+        """The items of a workspace that was trusted, by their paths; two that differ are not the same file unchanged."""
+        if self.still_trusted is None or self.leave_out_project:
+            return {}
+        is_own: dict[str, bool] = {}
+        found: dict[str, Skill | Agent | Persona] = {}
+        for part in (self._skills, self._agents, self._personas):
+            for item in part.names if part is not None else ():
+                root = item.root
+                if root.path not in is_own:
+                    is_own[root.path] = is_of_project(root, self.places)
+                if is_own[root.path]:
+                    found[item.path] = item
+        return found
+
+    def _read_again(self) -> None:
         self.settings = load_settings(self._used.kitbag_home, self._used.project_dirs)
         had_agents, had_personas = self._agents is not None, self._personas is not None
         self._skills = self._agents = self._personas = self._named_by_skills = None

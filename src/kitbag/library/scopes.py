@@ -7,6 +7,7 @@ collisions, lower first.
 import os
 from typing import Final, Literal, NamedTuple
 
+from kitbag.errors import InvalidError
 from kitbag.text.source import Boundary, boundary_of, slashed
 
 Kind = Literal["skills", "agents", "commands", "personas"]
@@ -70,6 +71,9 @@ def _copilot_and_opencode(copilot: str, opencode: str) -> _Folders:
 _IN_PROJECTS = _FIRST + _copilot_and_opencode(".github", ".opencode") + _LAST
 _AT_HOME = _FIRST + _copilot_and_opencode(".copilot", ".config/opencode") + _LAST
 
+PROJECT_FOLDERS: Final = (*(f".kitbag/{kind}" for kind in KINDS), *(folder for folder, _, _ in _IN_PROJECTS))
+"""Where a project's items lie, from each of its directories."""
+
 EXTRA_RANK, PLUGIN_RANK, BUILTIN_RANK = 0, 5, 6
 
 # What the ranks 1 to 4 of CONTRACT §1 become under each setting of `precedence`.
@@ -132,6 +136,7 @@ def rule_of(root: Root, precedence: str = "kitbag") -> str:
 
 
 _PROJECT_FIX: Final = "replace the link with a copy of the file, or link to a file inside the workspace"
+_NAMED_FIX: Final = "name the path that the link leads to, or replace the link with a copy"
 _USER_FIX: Final = "copy it here, or name the folder it leads to in your settings: library.link_targets"
 
 
@@ -153,8 +158,10 @@ def user_boundary(places: Places, directory: str, link_targets: tuple[str, ...] 
     return Boundary(tuple(map(slashed, (own, *named))), tuple(beside), _USER_FIX)
 
 
-def given_boundary(directory: str) -> Boundary:
+def given_boundary(directory: str, workspace: str = "") -> Boundary:
     """Of a folder that was named on the command line: the repository it lies in, else the folder itself."""
+    if left := _left_by_link(directory, workspace):
+        return boundary_of(left)
     directory = os.path.realpath(directory)
     probe, home = directory, os.path.realpath(os.path.expanduser("~"))
     while probe not in (home, os.path.dirname(probe)):
@@ -162,6 +169,38 @@ def given_boundary(directory: str) -> Boundary:
             return boundary_of(probe)
         probe = os.path.dirname(probe)
     return boundary_of(directory)
+
+
+def named_boundary(path: str, workspace: str = "") -> Boundary | None:
+    """Of a file that was named on the command line: the repository or workspace it lies in; None outside of any."""
+    around = _left_by_link(path, workspace) or next(iter(_repositories_around(path, workspace)), "")
+    return boundary_of(around)._replace(fix=_NAMED_FIX) if around else None
+
+
+def check_named_path(path: str, workspace: str = "") -> None:
+    """For a path that was named on the command line. Raises InvalidError where a link on the way leads out of the
+    workspace or repository: what lies there was not named."""
+    if left := _left_by_link(path, workspace):
+        raise InvalidError(f"{path}: not read: {boundary_of(left).refusal(os.path.realpath(path))}", _NAMED_FIX)
+
+
+def _left_by_link(path: str, workspace: str) -> str:
+    """The repository or workspace that a path lies in by its name but not when links are followed; else empty."""
+    real = slashed(os.path.realpath(path))
+    around = _repositories_around(path, workspace)
+    return next((one for one in around if not real.startswith(slashed(os.path.realpath(one)))), "")
+
+
+def _repositories_around(path: str, workspace: str) -> list[str]:
+    """The repositories that a path lies in by its name, and the workspace, which may be none; the closest first."""
+    home, workspace = (os.path.realpath(one) for one in (os.path.expanduser("~"), workspace or find_places().project))
+    found: list[str] = []
+    probe = os.path.dirname(os.path.abspath(path))
+    while (above := os.path.realpath(probe)) not in (home, "/"):
+        if above == workspace or os.path.lexists(os.path.join(probe, ".git")):
+            found.append(probe)
+        probe = os.path.dirname(probe)
+    return found
 
 
 def find_roots(
@@ -177,7 +216,7 @@ def find_roots(
     candidates: list[Root] = []
     inside = project_boundary(places)
     for at, directory in enumerate(extra):
-        candidates += extra_roots(directory, kind, at)
+        candidates += extra_roots(directory, kind, at, places.project)
     for distance, directory in enumerate(places.project_dirs):
         own = os.path.join(directory, ".kitbag", kind)
         candidates.append(Root(own, kind, "project", "kitbag", (order[1], distance), boundary=inside))
@@ -218,13 +257,13 @@ def _existing_once(candidates: list[Root]) -> list[Root]:
     return roots
 
 
-def extra_roots(directory: str, kind: Kind, at: int = 0) -> list[Root]:
+def extra_roots(directory: str, kind: Kind, at: int = 0, workspace: str = "") -> list[Root]:
     """`--dir DIR`: a folder of items, a folder with `skills/` or `agents/` in it, or a whole workspace."""
     directory = os.path.abspath(directory)
     base = at * 1000
     found: list[Root] = []
     own: _Folders = ((kind, kind, "kitbag"), (f".kitbag/{kind}", kind, "kitbag"))
-    inside = given_boundary(directory)
+    inside = given_boundary(directory, workspace)
     for offset, (folder, held, dialect) in enumerate((*own, *_IN_PROJECTS)):
         path = os.path.join(directory, folder)
         if held == kind and os.path.isdir(path):

@@ -7,12 +7,12 @@ import contextlib
 import os
 from typing import NamedTuple
 
-from kitbag.errors import Diagnostic
+from kitbag.errors import Diagnostic, InvalidError
 from kitbag.library.fields import KNOWN_FIELDS
 from kitbag.library.skills import COMMAND, FLAT, Skill, diagnostic, string_list, text_of
 from kitbag.text.frontmatter import read_body, read_head
 from kitbag.text.plain_head import Metadata
-from kitbag.text.source import SourceError, Stamp
+from kitbag.text.source import LINK_OUTSIDE, SourceError, Stamp
 
 
 class Details(NamedTuple):
@@ -66,6 +66,14 @@ def read_skill_body(skill: Skill) -> SkillBody:
     return SkillBody(stripped.rstrip(), line, stamp, noted)
 
 
+def resolved_file(skill: Skill) -> str:
+    """Where its own file lies now. Raises InvalidError where a link has come to lead out of the workspace."""
+    real, boundary = os.path.realpath(skill.path), skill.root.boundary
+    if boundary is not None and (why := boundary.refusal(real)):
+        raise InvalidError(f"{skill.path}: not read: {why}", boundary.fix)
+    return real
+
+
 class Resource(NamedTuple):
     """A file of the skill beside SKILL.md: level 2."""
 
@@ -80,27 +88,43 @@ RESOURCE_LIMIT = 500
 _SKIPPED_FOLDERS = frozenset((".git", "node_modules", "__pycache__", ".venv", "venv"))
 
 
-def list_resources(skill: Skill, limit: int = RESOURCE_LIMIT) -> tuple[list[Resource], bool]:
-    """Sorted, without following links out of the skill; True when there was more than `limit` allows."""
+class Resources(NamedTuple):
+    files: list[Resource]
+    """Sorted."""
+    is_cut: bool
+    """There are more than the limit allows."""
+    problems: list[Diagnostic]
+    """Links that lead out of the workspace."""
+
+
+def list_resources(skill: Skill, limit: int = RESOURCE_LIMIT) -> Resources:
+    """Without following links."""
     if skill.flags & (FLAT | COMMAND) or skill.root.refusal(os.path.realpath(skill.directory)):
-        return [], False
+        return Resources([], False, [])
     found: list[Resource] = []
+    links: list[str] = []
     pending = [""]
     looked_into = 0
-    while pending:
-        if looked_into > limit or len(found) > limit:
-            found.sort()
-            return found[:limit], True
+    while pending and looked_into <= limit and len(found) <= limit:
         looked_into += 1
         folder = pending.pop()
         with contextlib.suppress(OSError):
-            pending += _resources_in(skill, folder, limit, found)
+            pending += _resources_in(skill, folder, limit, found, links)
     found.sort()
-    return found[:limit], len(found) > limit
+    problems = [problem for path in sorted(links[:limit]) if (problem := _link_outside(skill, path)) is not None]
+    return Resources(found[:limit], bool(pending) or len(found) > limit, problems)
 
 
-def _resources_in(skill: Skill, folder: str, limit: int, found: list[Resource]) -> list[str]:
-    """Adds the files of one folder and answers the folders in it, the first `limit` of each by name."""
+def _link_outside(skill: Skill, path: str) -> Diagnostic | None:
+    boundary = skill.root.boundary
+    why = boundary.refusal(os.path.realpath(path)) if boundary is not None else ""
+    if not why or boundary is None:
+        return None
+    return Diagnostic("warning", LINK_OUTSIDE, path, 0, f"not read: {why}", boundary.fix)
+
+
+def _resources_in(skill: Skill, folder: str, limit: int, found: list[Resource], links: list[str]) -> list[str]:
+    """Adds the files and the links of one folder and answers the folders in it, the first `limit` of each by name."""
     import heapq
 
     with os.scandir(os.path.join(skill.directory, folder)) as entries:
@@ -108,7 +132,9 @@ def _resources_in(skill: Skill, folder: str, limit: int, found: list[Resource]) 
     below: list[str] = []
     for entry in listed:
         relative = f"{folder}/{entry.name}" if folder else entry.name
-        if entry.is_dir(follow_symlinks=False):
+        if entry.is_symlink():
+            links.append(entry.path)
+        elif entry.is_dir(follow_symlinks=False):
             if entry.name not in _SKIPPED_FOLDERS and not entry.name.startswith(".") and relative.count("/") < 6:
                 below.append(relative)
         elif entry.is_file(follow_symlinks=False) and relative != os.path.basename(skill.location):

@@ -29,7 +29,10 @@ def switch(registry: Registry, group: Group, name: str, wanted: str, *, project:
     UsageError for the state, InvalidError for settings that can't be written."""
     if wanted not in STATES:
         raise UsageError(f"{wanted!r} is not a state", f"use one of {', '.join(STATES)}")
-    item = registry.skills.get(name) if group == "skills" else registry.agents.get(name)
+    names = registry.skills if group == "skills" else registry.agents
+    if not names.candidates(name):
+        registry.check_links(name)
+    item = names.get(name)
     places = registry.places
     path = os.path.join(places.project, ".kitbag", "settings.toml") if project else registry.settings.user_file
     write_setting(path, f"{group}.{item.full_name}", None if wanted == "on" else wanted)

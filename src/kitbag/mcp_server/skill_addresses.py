@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from kitbag.errors import InvalidError, NotFoundError
+from kitbag.library.skill_files import resolved_file
 from kitbag.library.skills import COMMAND, FLAT, Skill
 from kitbag.permissions.beneath import open_to_read
 from kitbag.permissions.model import is_inside
@@ -96,8 +97,8 @@ class Addresses:
     # Files
 
     def file(self, skill: Skill, path: str) -> SkillFile:
-        """Raises NotFoundError when there is none that is served."""
-        main = os.path.realpath(skill.path)
+        """Raises NotFoundError when there is none that is served, InvalidError when the skill is not read any more."""
+        main = resolved_file(skill)
         parts = path.split("/")
         if path == MAIN:
             resolved = main
@@ -135,7 +136,7 @@ class Addresses:
         return [found[0], *sorted(found[1:])]
 
     def _walk(self, skill: Skill) -> Iterator[SkillFile]:
-        main = os.path.realpath(skill.path)
+        main = resolved_file(skill)
         top = os.path.dirname(main)
         pending = [""] if not skill.flags & FLAT else []
         looked_at = 0
@@ -164,7 +165,7 @@ class Addresses:
 
     def children(self, skill: Skill, folder: str) -> list[tuple[str, bool]]:
         """What lies directly in a folder of a skill: names, and whether each is a folder. Raises NotFoundError."""
-        main = os.path.realpath(skill.path)
+        main = resolved_file(skill)
         top = os.path.dirname(main)
         parts = folder.split("/") if folder else []
         place = os.path.join(top, folder)

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from kitbag.errors import InvalidError, NotFoundError
-from kitbag.library.skill_files import read_details
+from kitbag.library.skill_files import list_resources, read_details, resolved_file
 from kitbag.library.skills import FLAT
 from kitbag.mcp_server.served import text
 from kitbag.packing.session_skills import Delivered, Fork
@@ -100,7 +100,7 @@ async def _read_file(arguments: FileArguments, context: Context) -> Outcome:
 def _bytes_of(arguments: FileArguments, context: Context) -> tuple[bytes, str]:
     """What leads out of the skill, by dots or by links, is not one of its files."""
     skill = context.skills.find(arguments.skill_name.strip().lstrip("/"))
-    main = os.path.realpath(skill.path)
+    main = resolved_file(skill)
     top = os.path.dirname(main)
     wanted = arguments.path.removeprefix("./")
     if wanted.startswith(f"{skill.directory}/"):
@@ -110,6 +110,9 @@ def _bytes_of(arguments: FileArguments, context: Context) -> tuple[bytes, str]:
     resolved = main if wanted == "SKILL.md" else os.path.realpath(os.path.join(top, wanted))
     alone = bool(skill.flags & FLAT) and resolved != main
     if not is_inside(resolved, top) or alone or not os.path.exists(resolved):
+        for link in list_resources(skill).problems:
+            if f"{skill.directory}/{wanted}/".startswith(f"{link.file}/"):
+                raise InvalidError(f"{_line(arguments.path)}: {_line(link.problem)}", link.fix)
         problem = f"the skill {skill.full_name} has no file {_line(arguments.path)}"
         raise NotFoundError(problem, f"it has {_names(context, skill.full_name)}")
     judgement = context.permissions.in_mode("default").decide("Read", {"file_path": resolved})
@@ -124,9 +127,7 @@ def _bytes_of(arguments: FileArguments, context: Context) -> tuple[bytes, str]:
 
 
 def _names(context: Context, name: str) -> str:
-    from kitbag.library.skill_files import list_resources
-
-    files = [resource.path for resource in list_resources(context.library.find_skill(name), 40)[0]]
+    files = [resource.path for resource in list_resources(context.library.find_skill(name), 40).files]
     return _line(", ".join(["SKILL.md", *files]))
 
 

@@ -310,8 +310,11 @@ def _counts(skill: Skill) -> str:
     for folder, noun in (("scripts", "script"), ("references", "reference")):
         if folder not in inside:
             continue
+        path = os.path.join(skill.directory, folder)
+        if os.path.islink(path):
+            continue  # as list_resources has it: what lies there is not the skill's
         try:
-            names = os.listdir(os.path.join(skill.directory, folder))
+            names = os.listdir(path)
         except OSError:
             continue
         count = sum(1 for name in names if name[0] != ".")

@@ -41,7 +41,8 @@ def deliver(skill: Skill, arguments: str = "", prepare: Callable[[str, int], str
         body = replace_path_variables(body, skill)
     elif body:
         body = reveal_hidden(prepare(body, read.first_line))
-    resources, more = list_resources(skill)
+    resources, more, links = list_resources(skill)
+    problems += links
     header = [f"Skill directory: {shown_path(skill.directory)}"]
     if arguments:
         header.append(f"User arguments: {one_line(reveal_hidden(arguments))}")

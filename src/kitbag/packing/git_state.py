@@ -9,7 +9,7 @@ import os
 import re
 from typing import NamedTuple
 
-from kitbag.text.source import SourceError, boundary_of, open_regular, read_bytes
+from kitbag.text.source import Boundary, SourceError, open_regular, read_bytes, slashed
 
 _LONGEST = 4_096
 _MOST_PACKED = 64 << 20
@@ -42,7 +42,7 @@ def git_state(directory: str) -> GitState | None:
     git = _git_directory(directory)
     if not git:
         return None
-    head = _line(os.path.join(git, "HEAD"))
+    head = _line(git, "HEAD")
     if _SHA.fullmatch(head):
         return GitState("", head[:12])
     ref = head.removeprefix("ref:").strip()
@@ -50,10 +50,10 @@ def git_state(directory: str) -> GitState | None:
         return None
     shared = _shared(git)
     for place in dict.fromkeys((git, shared)):
-        sha = _line(os.path.join(place, ref))
+        sha = _line(place, ref)
         if _SHA.fullmatch(sha):
             return GitState(_branch(ref), sha[:12])
-    sha, whole = _packed(os.path.join(shared, "packed-refs"), ref)
+    sha, whole = _packed(shared, ref)
     return GitState(_branch(ref), sha[:12], whole and not sha and not os.path.lexists(os.path.join(shared, ref)))
 
 
@@ -62,25 +62,25 @@ def _branch(ref: str) -> str:
 
 
 def _git_directory(directory: str) -> str:
-    """`.git`, or where a worktree's or submodule's `.git` file leads to: if that leads back here."""
+    """`.git`, or where a worktree's or submodule's `.git` file leads to: if that leads back here. Resolved."""
+    directory = os.path.realpath(directory)
     path = os.path.join(directory, ".git")
     if os.path.isdir(path) and not os.path.islink(path):
         return path
-    line = _line(path)
+    line = _line(directory, ".git")
     if not line.startswith("gitdir:") or "\0" in line:
         return ""
-    git = os.path.normpath(os.path.join(directory, line.removeprefix("gitdir:").strip()))
+    git = os.path.realpath(os.path.join(directory, line.removeprefix("gitdir:").strip()))
     return git if _leads_back(git, directory) else ""
 
 
-def _leads_back(git: str, directory: str) -> bool:
+def _leads_back(git: str, here: str) -> bool:
     """So that no workspace can have another repository's branch told to a model."""
-    here = os.path.realpath(directory)
-    back = _line(os.path.join(git, "gitdir"))
+    back = _line(git, "gitdir")
     if back:  # a worktree's folder names the `.git` file it belongs to
         return os.path.realpath(os.path.join(git, back)) == os.path.join(here, ".git")
     try:
-        text = read_bytes(os.path.join(git, "config"), boundary_of(git), _CHUNK)[0].decode("utf-8", "replace")
+        text = read_bytes(os.path.join(git, "config"), _inside(git), _CHUNK)[0].decode("utf-8", "replace")
     except SourceError:
         return False
     return any(os.path.realpath(os.path.join(git, found)) == here for found in _WORKTREE.findall(text))
@@ -88,26 +88,33 @@ def _leads_back(git: str, directory: str) -> bool:
 
 def _shared(git: str) -> str:
     """Where the branches of a worktree are: two folders up, and nowhere else."""
-    common = _line(os.path.join(git, "commondir"))
+    common = _line(git, "commondir")
     above = os.path.dirname(os.path.dirname(git))
     return above if common and os.path.normpath(os.path.join(git, common)) == above else git
 
 
-def _line(path: str) -> str:
-    """The first line of a small regular file that is no link; empty for everything else."""
+def _inside(folder: str) -> Boundary:
+    """No link leads out of the repository: another file's first line could have the shape of a commit."""
+    return Boundary((slashed(folder),))
+
+
+def _line(folder: str, name: str) -> str:
+    """The first line of a small regular file below this folder that is no link; empty for everything else."""
+    path = os.path.join(folder, name)
     if os.path.islink(path):
         return ""
     try:
-        data, _, _ = read_bytes(path, boundary_of(os.path.dirname(path)), _LONGEST)
+        data, _, _ = read_bytes(path, _inside(folder), _LONGEST)
     except SourceError:
         return ""
     return data.decode("utf-8", "replace").partition("\n")[0].strip()
 
 
-def _packed(path: str, ref: str) -> tuple[str, bool]:
+def _packed(shared: str, ref: str) -> tuple[str, bool]:
     """The commit of a branch in the file that holds many, and whether all of it was looked at."""
+    path = os.path.join(shared, "packed-refs")
     try:
-        descriptor, status = open_regular(path, boundary_of(os.path.dirname(path)))
+        descriptor, status = open_regular(path, _inside(shared))
     except SourceError:
         return "", not os.path.lexists(path)
     wanted = re.compile(rb"\n([0-9a-f]{40}(?:[0-9a-f]{24})?) " + re.escape(ref.encode()) + rb"\r?\n")

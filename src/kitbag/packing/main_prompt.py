@@ -85,13 +85,14 @@ def main_prompt(library: Registry, wanted: Wanted, count: Callable[[str], int] =
     memories = read_memory(
         library.places, wanted.trusted, link_targets=tuple(library.settings.get("library.link_targets"))
     )
+    problems = list(memories.problems)
     sections = [
         *_own("base", "main_base.md", wanted),
         *(_own("tools", "main_tools.md", wanted) if wanted.tools else ()),
         *_own("provider", _PROVIDERS.get(wanted.provider, "provider_other.md"), wanted),
         *_memory(memories.files, wanted),
         *_catalogs(library, wanted),
-        *_extras(library, wanted),
+        *_extras(library, wanted, problems),
     ]
     environment = _environment(wanted)
     ledger = Ledger(tuple(section.entry(count) for section in (*sections, environment)))
@@ -101,7 +102,7 @@ def main_prompt(library: Registry, wanted: Wanted, count: Callable[[str], int] =
         for one in sections
         if one.left_out and one.kind != "memory"
     ]
-    return MainPrompt(ledger, stable, environment.text, (*memories.problems, *warnings))
+    return MainPrompt(ledger, stable, environment.text, (*problems, *warnings))
 
 
 def _own(kind: Kind, name: str, wanted: Wanted) -> Iterator[Section]:
@@ -145,10 +146,10 @@ def _catalogs(library: Registry, wanted: Wanted) -> Iterator[Section]:
             yield Section("catalog", "agents", f"{catalog}\n\n", "", "L0")
 
 
-def _extras(library: Registry, wanted: Wanted) -> Iterator[Section]:
+def _extras(library: Registry, wanted: Wanted, problems: list[Diagnostic]) -> Iterator[Section]:
     team, persona = library.team, library.persona
     extras: tuple[tuple[Kind, str, str, str], ...] = (
-        ("team", team, "", library.team_prompt() if team else ""),
+        ("team", team, "", library.team_prompt(problems) if team else ""),
         (
             "persona",
             one_line(reveal_hidden(persona.path)) if persona else "",

@@ -17,7 +17,7 @@ from kitbag.permissions.model import is_inside
 from kitbag.text.frontmatter import parse_head, split
 from kitbag.text.hidden import code_points, find_hidden, one_line, reveal_hidden
 from kitbag.text.private_paths import private_reason, special_reason
-from kitbag.text.source import Boundary, SourceError, boundary_of, read_text
+from kitbag.text.source import Boundary, SourceError, boundary_of, read_text, slashed
 
 IN_PROJECTS: Final = (
     "AGENTS.md", "CLAUDE.md", ".claude/CLAUDE.md", "GEMINI.md", ".github/copilot-instructions.md", ".kitbag/AGENTS.md",
@@ -73,23 +73,33 @@ def memory_files(places: Places, trusted: bool = True, link_targets: tuple[str, 
     at_home, own = (user_boundary(places, folder, link_targets) for folder in (claude, places.kitbag_home))
     candidates = [
         Place(os.path.join(claude, "CLAUDE.md"), "user", claude, at_home),
-        *(Place(path, "user", claude, at_home, is_rule=True) for path in _rules(claude)),
+        *(Place(path, "user", claude, at_home, is_rule=True) for path in _rules(claude, at_home)),
         Place(os.path.join(places.kitbag_home, "AGENTS.md"), "user", places.kitbag_home, own),
     ]
     for directory in reversed(places.project_dirs) if trusted else ():
         for name in IN_PROJECTS:
             candidates.append(Place(os.path.join(directory, name), "project", places.project, inside))
             if name == ".claude/CLAUDE.md":
-                rules = _rules(os.path.join(directory, ".claude"))
+                rules = _rules(os.path.join(directory, ".claude"), inside)
                 candidates += [Place(rule, "project", places.project, inside, is_rule=True) for rule in rules]
     return [place for place in candidates if os.path.lexists(place.path)]
 
 
-def _rules(claude: str) -> list[str]:
-    """`rules/**/*.md`, in the order of their names; links to folders are not followed."""
+def _rules(claude: str, boundary: Boundary) -> list[str]:
+    """`rules/**/*.md`, in the order of their names; links to folders are not followed. A folder that a link leads out
+    of bounds is among them, so that it is told."""
+
+    def leads_out(folder: str) -> bool:
+        return bool(boundary.refusal(slashed(os.path.realpath(folder))))
+
+    top = os.path.join(claude, "rules")
+    if os.path.isdir(top) and leads_out(top):
+        return [top]
     found: list[str] = []
-    for where, _, names in islice(os.walk(os.path.join(claude, "rules")), _MOST_FOLDERS):
+    for where, folders, names in islice(os.walk(top), _MOST_FOLDERS):
         found += [os.path.join(where, name) for name in names if name.endswith(".md")]
+        linked = (path for name in folders if os.path.islink(path := os.path.join(where, name)))
+        found += [path for path in linked if leads_out(path)]
     return sorted(found)[:_MOST_FILES]
 
 

@@ -304,8 +304,9 @@ class Packer:
         found = self._references.get(skill.path)
         if found is None:
             texts: list[tuple[str, str]] = []
-            problems: list[Diagnostic] = []
-            for resource in list_resources(skill)[0]:
+            listed = list_resources(skill)
+            problems = list(listed.problems)
+            for resource in listed.files:
                 if resource.group == "references":
                     path = os.path.join(skill.directory, resource.path)
                     try:

@@ -32,7 +32,7 @@ def level_text(registry: Registry, skill: Skill, level: int) -> str:
     if level == 1:
         return deliver(skill).text
     parts: list[str] = []
-    for resource in list_resources(skill)[0]:
+    for resource in list_resources(skill).files:
         path = os.path.join(skill.directory, resource.path)
         try:
             text = read_text(path, skill.root.boundary)[0]
@@ -45,7 +45,7 @@ def level_text(registry: Registry, skill: Skill, level: int) -> str:
 def skill_files(skill: Skill) -> list[dict[str, Any]]:
     """Those beside SKILL.md, with their cost; None for what is no text."""
     files: list[dict[str, Any]] = []
-    for resource in list_resources(skill)[0]:
+    for resource in list_resources(skill).files:
         try:
             text = read_text(os.path.join(skill.directory, resource.path), skill.root.boundary)[0]
             tokens: int | None = estimate_tokens(text)

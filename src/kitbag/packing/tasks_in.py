@@ -9,11 +9,11 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from kitbag.errors import Diagnostic, InvalidError, NotFoundError
-from kitbag.library.scopes import Places, project_boundary
+from kitbag.library.scopes import Places, named_boundary, project_boundary
 from kitbag.text.frontmatter import parse_head, split
 from kitbag.text.guarded_yaml import YamlError, read_yaml
 from kitbag.text.hidden import code_points, find_hidden, one_line, reveal_hidden
-from kitbag.text.source import Boundary, SourceError, decode, read_text, slashed
+from kitbag.text.source import LINK_OUTSIDE, Boundary, SourceError, decode, read_text, slashed
 
 if TYPE_CHECKING:
     import subprocess
@@ -86,12 +86,7 @@ def load_task(reference: str, source: TaskSource, stdin: str | None = None) -> t
         return parse_task(text, "", "standard input")
     path = _find_file(reference, source.places)
     if path is not None:
-        try:
-            text, _, problems = read_text(path, _boundary(path, source.places), _LIMIT)
-        except SourceError as error:
-            raise InvalidError(f"{path}: {error.problem}", error.fix) from error
-        task, warnings = parse_task(text, os.path.splitext(path)[1], path, _stem(path))
-        return task, [*(Diagnostic("warning", p.code, path, p.line, p.problem, p.fix) for p in problems), *warnings]
+        return _read_task(path, named_boundary(path, source.places.project))
     if source.task_command:
         text = run_configured(source.task_command, reference, source.places.cwd)
         return parse_task(text, ".json", f"command: {source.task_command}", reference)
@@ -99,6 +94,15 @@ def load_task(reference: str, source: TaskSource, stdin: str | None = None) -> t
     raise NotFoundError(
         f"there is no task {reference!r}: {where}", "write that file, name a file, or set pack.task_command"
     )
+
+
+def _read_task(path: str, boundary: Boundary | None) -> tuple[Task, list[Diagnostic]]:
+    try:
+        text, _, problems = read_text(path, boundary, _LIMIT)
+    except SourceError as error:
+        raise InvalidError(f"{path}: {error.problem}", error.fix) from error
+    task, warnings = parse_task(text, os.path.splitext(path)[1], path, _stem(path))
+    return task, [*(Diagnostic("warning", p.code, path, p.line, p.problem, p.fix) for p in problems), *warnings]
 
 
 def load_children(task: Task, source: TaskSource) -> tuple[list[Task], list[Diagnostic]]:
@@ -118,18 +122,24 @@ def load_children(task: Task, source: TaskSource) -> tuple[list[Task], list[Diag
         return found, problems
     for name in task.children or _named_parent(task.id, source.places, problems):
         try:
-            child, warnings = load_task(name, source)
-        except NotFoundError as error:
-            raise NotFoundError(f"a child of {task.id}: {error.problem}", error.fix) from error
+            child, warnings = _load_child(name, source)
+        except (NotFoundError, InvalidError) as error:
+            raise type(error)(f"a child of {task.id}: {error.problem}", error.fix) from error
         if child.id != task.id:
             found.append(child)
         problems += warnings
     return found, problems
 
 
-def _boundary(path: str, places: Places) -> Boundary | None:
-    """A workspace's file lies in it, whatever its links say; elsewhere the user has named the file."""
-    return project_boundary(places) if os.path.abspath(path).startswith(slashed(places.project)) else None
+def _load_child(name: str, source: TaskSource) -> tuple[Task, list[Diagnostic]]:
+    """A file that a task names, and no person: only one of the workspace is read, and none that holds secrets."""
+    path = _find_file(name, source.places)
+    if path is None:
+        return load_task(name, source)
+    boundary, real = project_boundary(source.places), os.path.realpath(path)
+    if why := boundary.refusal(real, real != os.path.abspath(path)):
+        raise InvalidError(f"{path}: not read: {why}", "name a task of this workspace, or pack that file by itself")
+    return _read_task(path, boundary)
 
 
 def _stem(path: str) -> str:
@@ -170,12 +180,16 @@ def _listed(value: Any, command: str) -> list[Any]:
 
 def _named_parent(task_id: str, places: Places, problems: list[Diagnostic]) -> list[str]:
     names: list[str] = []
+    boundary = project_boundary(places)
     for folder in _folders(places):
+        if why := boundary.refusal(slashed(os.path.realpath(folder))) if os.path.isdir(folder) else "":
+            problems.append(Diagnostic("warning", LINK_OUTSIDE, folder, 0, f"not read: {why}", boundary.fix))
+            continue
         for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
             if name.endswith(SUFFIXES):
                 path = os.path.join(folder, name)
                 try:
-                    text = read_text(path, _boundary(path, places), _LIMIT)[0]
+                    text = read_text(path, boundary, _LIMIT)[0]
                     child, _ = parse_task(text, os.path.splitext(path)[1], path, _stem(path))
                 except (SourceError, InvalidError) as error:
                     what = f"may be a child of {task_id}, but can't be read: {error}"

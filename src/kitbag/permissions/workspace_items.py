@@ -15,7 +15,7 @@ from kitbag.library.discover import Scan, scan_root
 from kitbag.library.item_files import agent_files, name_of_unread, persona_files
 from kitbag.library.manifest import apply_manifest
 from kitbag.library.personas import read_persona
-from kitbag.library.scopes import Places, Root, find_roots
+from kitbag.library.scopes import PROJECT_FOLDERS, Places, Root, find_roots
 from kitbag.library.skills import COMMAND, FLAT, Skill, read_skill
 from kitbag.permissions.workspace_acts import (
     Act,
@@ -33,11 +33,11 @@ from kitbag.text.source import LINK_OUTSIDE
 
 ItemKind = Literal[
     "skill", "command", "agent", "persona", "team", "manifest", "memory", "task", "settings", "configuration", "plugin",
-    "hook",
+    "hook", "link",
 ]  # fmt: skip
 ITEM_KINDS: Final[tuple[ItemKind, ...]] = (
     "settings", "configuration", "hook", "plugin", "skill", "command", "agent", "task", "persona", "team", "manifest",
-    "memory",
+    "memory", "link",
 )  # fmt: skip
 _MEMORY = (
     "CLAUDE.md", "CLAUDE.local.md", ".claude/CLAUDE.md", "AGENTS.md", "AGENTS.override.md", "GEMINI.md",
@@ -57,6 +57,8 @@ _HOOK_FOLDERS = (
     ".kitbag/hooks", ".claude/hooks", ".github/hooks", ".cursor/hooks", ".gemini/hooks", ".codex/hooks",
     ".opencode/plugin", ".opencode/plugins", ".opencode/tool", ".opencode/tools",
 )  # fmt: skip
+_TASKS: Final = ".kitbag/tasks"
+_FOLDERS = (*PROJECT_FOLDERS, *_MEMORY_FOLDERS, *_HOOK_FOLDERS, _TASKS)
 _TASK_FILES = (".json", ".yaml", ".yml", ".md")
 _NOT_OURS: Final = "Kitbag does not run it"
 
@@ -98,6 +100,7 @@ class _Look:
                 self._hook_folders(directory)
                 self._tasks(directory)
             self._library()
+            self._other_links()
         except SpentError as error:
             reading.missed(f"{error}; the rest was not looked at")
         self.items.sort(key=lambda item: (ITEM_KINDS.index(item.kind), item.path))
@@ -157,7 +160,7 @@ class _Look:
 
     def _tasks(self, directory: str) -> None:
         """Only those that would run something: a task is work to be done, not what a workspace is set up with."""
-        for path in self.reading.files_below(os.path.join(directory, ".kitbag", "tasks"), deepest=0):
+        for path in self.reading.files_below(os.path.join(directory, _TASKS), deepest=0):
             if path.endswith(_TASK_FILES):
                 text, problem = self.reading.text(path)
                 acts = document_acts(text)[0] if path.endswith(".md") else _data_acts(text, path)
@@ -253,6 +256,22 @@ class _Look:
             if one.code == LINK_OUTSIDE:
                 self._add(kind, name_of_unread(one.file), one.file, [], one.problem)
 
+    def _other_links(self) -> None:
+        """Links in the folders of items that are no item's own: to a folder, to nowhere, to what is known already."""
+        known: set[str] = set()
+        for path in self.reading.linked:
+            while path and path not in known:
+                known.add(path)
+                path = os.path.dirname(path)
+        for directory in self.places.project_dirs:
+            for folder in _FOLDERS:
+                for path in self.reading.links_below(directory, folder):
+                    relative = self.reading.relative(path)
+                    if relative not in known:
+                        known.add(relative)
+                        why = self.reading.refusal(path)
+                        self._add("link", os.path.basename(path), path, [], f"not read: {why}" if why else "")
+
     def _unseen(self, diagnostics: list[Diagnostic]) -> None:
         """A folder that can't be listed, or too many of them."""
         for one in diagnostics:
@@ -305,14 +324,18 @@ class _Look:
 
     # --- files that are run -------------------------------------------------------------------------
 
-    def _files_run(self, acts: list[Act], directory: str) -> list[Act]:
+    def _files_run(self, started_by: list[Act], directory: str) -> list[Act]:
         """The scripts of the workspace that commands, hooks and servers start; what those run in turn is not known."""
         found: list[Act] = []
-        for words in files_run_by(acts):
+        for words in files_run_by(started_by):
             for word in words:
                 path = self.reading.file_of(word, directory)
                 if path:
-                    found += self.reading.script(path, self.reading.relative(path))[0]
+                    name = self.reading.relative(path)
+                    acts, problem = self.reading.script(path, name)
+                    # What can't be read is bound too: another thing in its place is a change.
+                    found += acts or [Act("script", name, note=problem)]
+                    found += self.reading.link(path, name, problem)
                     break
         return found
 

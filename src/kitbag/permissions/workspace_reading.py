@@ -44,6 +44,8 @@ class Reading:
         self.bounds = bounds
         self.problems: list[str] = []
         self.whole = True
+        self.linked: set[str] = set()
+        """What is reached through a link, as `relative` has it."""
         self._deadline = time.monotonic() + bounds.seconds
         self._files_left = bounds.files
         self._bytes_left = bounds.bytes
@@ -80,7 +82,7 @@ class Reading:
 
     def files_below(self, top: str, deepest: int = _DEEPEST) -> Iterator[str]:
         """Every file below a folder, sorted within each. Links are followed, each place is entered once."""
-        pending = [(top, 0)]
+        pending = [(top, 0)] if not self.refusal(top) else []
         seen: set[str] = set()
         while pending:
             folder, depth = pending.pop()
@@ -98,7 +100,7 @@ class Reading:
                 self.missed(f"{self.relative(folder)}: can't be listed: {(error.strerror or '').lower()}")
                 continue
             for entry in entries:
-                if not _is_directory(entry) or (entry.is_symlink() and self._leads_out(entry.path)):
+                if not _is_directory(entry) or (entry.is_symlink() and self.refusal(entry.path)):
                     yield entry.path
                 elif entry.name not in _NOT_ENTERED:
                     if depth < deepest:
@@ -106,14 +108,38 @@ class Reading:
                     elif deepest:
                         self.missed(f"{self.relative(entry.path)}: too deep to be looked into")
 
-    def _leads_out(self, path: str) -> bool:
-        return bool(self.boundary.refusal(slashed(os.path.realpath(path))))
+    def links_below(self, directory: str, folder: str) -> Iterator[str]:
+        """Every link on the way to a folder and below it; none is followed."""
+        path = directory
+        for part in folder.split("/"):
+            path = os.path.join(path, part)
+            if os.path.islink(path):
+                yield from [path] if os.path.lexists(os.path.join(directory, folder)) else []
+                return
+        pending = [(path, 0)]
+        while pending:
+            path, depth = pending.pop()
+            self.pay()
+            try:
+                with os.scandir(path) as listed:
+                    entries = list(listed)
+            except OSError:
+                continue
+            yield from (entry.path for entry in entries if entry.is_symlink())
+            if depth < _DEEPEST:
+                folders = (entry for entry in entries if entry.is_dir(follow_symlinks=False))
+                pending += [(entry.path, depth + 1) for entry in folders if entry.name not in _NOT_ENTERED]
+
+    def refusal(self, path: str) -> str:
+        """Why a folder, or what a link leads to, is not read; empty when it is."""
+        return self.boundary.refusal(slashed(os.path.realpath(path)))
 
     def link(self, path: str, name: str, problem: str = "") -> list[Act]:
         """The act of a file or folder that is reached through a link: nothing for any other."""
         real = os.path.realpath(path)
         if real == os.path.join(self.real_root, self.relative(path)):
             return []
+        self.linked.add(self.relative(path))
         return [Act("link", f"{name} -> {self.relative(real)}", note=problem)]
 
     def script(self, path: str, name: str, only_acting: bool = False) -> tuple[list[Act], str]:

@@ -33,8 +33,9 @@ from kitbag.models.provider import Block
 from kitbag.packing.session_skills import Loaded
 from kitbag.permissions.approvals import Approvals
 from kitbag.permissions.model import is_inside
+from kitbag.permissions.trust import workspace_trust
 from kitbag.runtime.equipped import Equipped
-from kitbag.runtime.ground import ground_for, told_left_out
+from kitbag.runtime.ground import ground_for, told_left_out, told_trust_is_lost
 from kitbag.runtime.journals import open_journal, told_saved
 from kitbag.runtime.mentions import Mentioned, named_by_person
 from kitbag.runtime.options import Options
@@ -147,6 +148,7 @@ class Agent(Equipped):
         """After a compaction nothing is cached any more, so the prompt may tell what has changed: files, and the mode,
         with the tools that it leaves."""
         await asyncio.to_thread(self.ground.library.refresh)
+        await self._check_trust()
         self.toolset = self.make_toolset()
         if self._executor is not None:
             self._executor.offer(self.toolset)
@@ -154,6 +156,16 @@ class Agent(Equipped):
         await self._make_prompt()
         self.use_prompt()
         return self.system
+
+    async def _check_trust(self) -> None:
+        """Memory files are read anew with the prompt, and one may have come since the workspace was trusted."""
+        ground = self.ground
+        trust = await asyncio.to_thread(workspace_trust, ground.places, self.options.trust_workspace)
+        if ground.trust.is_open and not trust.is_open:
+            if not ground.library.leave_out_project:
+                await asyncio.to_thread(ground.library.leave_project_out)
+            self.notices += told_trust_is_lost(ground.library)
+            self.ground = ground._replace(trust=trust)
 
     # Changes while it is open
 

@@ -46,7 +46,14 @@ def lay_ground(
     """`settings_mode`: of the settings when the work was requested, where that was earlier. Raises UsageError for a
     wrong rule or mode, NotFoundError for a team or persona that does not exist."""
     trust = workspace_trust(places, trusted_for_now=trust_workspace)
-    library = Registry(places, extra=extra, team=team, persona=persona, leave_out_project=not trust.is_open)
+    library = Registry(
+        places,
+        extra=extra,
+        team=team,
+        persona=persona,
+        leave_out_project=not trust.is_open,
+        still_trusted=lambda: workspace_trust(places, trusted_for_now=trust_workspace).is_open,
+    )
     # All files, so that what a project would like is told even where it does not count.
     settings = load_settings(places.kitbag_home, places.project_dirs)
     workspace, problems = workspace_of(places, settings)
@@ -75,7 +82,14 @@ def seen_as(ground: Ground, team: str, persona: str) -> Ground:
     """The same ground as somebody else sees it, with skills and agents read anew; trust, rules and workspace stay.
     Raises NotFoundError and AmbiguousError for a team or persona, LeftOutError for one that is not trusted."""
     old = ground.library
-    library = Registry(old.places, extra=old.extra, team=team, persona=persona, leave_out_project=old.leave_out_project)
+    library = Registry(
+        old.places,
+        extra=old.extra,
+        team=team,
+        persona=persona,
+        leave_out_project=old.leave_out_project or (old.still_trusted is not None and not old.still_trusted()),
+        still_trusted=old.still_trusted,
+    )
     _ = library.persona  # which is looked up now
     return ground._replace(library=library, permissions=_permissions(ground.workspace, ground.live, library))
 
@@ -99,6 +113,15 @@ def notice_of(found: Diagnostic) -> Notice:
     return Notice(found.severity, f"{found.place}: {found.problem}", found.fix)
 
 
+def told_trust_is_lost(library: Registry) -> list[Notice]:
+    """For a session in which the workspace changes; once."""
+    if not library.has_lost_trust:
+        return []
+    library.has_lost_trust = False
+    what = "the workspace has changed and is not trusted as it is now; nothing that it brings is used from here on"
+    return [Notice("warning", what, "`kitbag trust` shows what has changed, and asks; then /reload")]
+
+
 def told_left_out(ground: Ground) -> list[Notice]:
     """What of an untrusted workspace does not count, by name."""
     trust = ground.trust
@@ -119,8 +142,18 @@ _MOST_NAMED = 100
 
 def _skill_roots(library: Registry) -> tuple[str, ...]:
     """Where skills that may be loaded keep the files they name; the project's are in the workspace anyway."""
-    roots = {skill.root.plugin_path or skill.root.path for skill in library.skills if skill.root.scope != "project"}
-    return tuple(sorted(os.path.realpath(root) for root in roots))
+    found: dict[str, str] = {}
+    for skill in library.skills:
+        root = skill.root
+        folder = skill.directory if root.scope != "project" else ""
+        while folder not in found and folder.startswith(root.path):
+            # Links in a person's own folder lead to what is theirs, too.
+            real = os.path.realpath(folder) if folder == root.path or os.path.islink(folder) else ""
+            found[folder] = real if real and not root.refusal(real) else ""
+            folder = os.path.dirname(folder)
+        if root.plugin_path:
+            found[root.plugin_path] = os.path.realpath(root.plugin_path)
+    return tuple(sorted(set(found.values()) - {""}))
 
 
 def _read_only_agents(library: Registry) -> frozenset[str]:

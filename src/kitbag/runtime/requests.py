@@ -15,6 +15,7 @@ from kitbag.events import Notice, SkillLoaded, Switched
 from kitbag.messages import Image, Part, Text
 from kitbag.packing.session_skills import Delivered, Fork, SessionSkills
 from kitbag.packing.suggestions import suggested_skills, told_changes
+from kitbag.runtime.ground import told_trust_is_lost
 from kitbag.runtime.mentions import NOTHING, Mentioned
 from kitbag.runtime.switch_words import told_switches
 from kitbag.text.hidden import reveal_hidden
@@ -57,6 +58,8 @@ class Requests:
         is_report = delivered is None and text != request and not request.startswith("/mcp__")
         mentions = await named(request, emit) if named is not None and not is_report else NOTHING
         tail = [*mentions.blocks, *await asyncio.to_thread(self._tail, text, catalog)]
+        for notice in told_trust_is_lost(self.skills.library):
+            emit(notice)
         parts: list[Part] = list(images)
         one_turn = [(len(parts), delivered.name)] if delivered is not None else []
         rights = delivered.rights if delivered is not None else None

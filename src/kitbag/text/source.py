@@ -28,21 +28,26 @@ class Boundary(NamedTuple):
     """Any subfolder of these is allowed too, unless it holds secrets."""
     fix: str = "replace the link with a copy of the file"
 
-    def refusal(self, real: str) -> str:
+    def refusal(self, real: str, is_link: bool = True) -> str:
         """Why a resolved path is out of bounds; empty when it is not. The path of a folder ends with a slash."""
         inside = next((folder for folder in self.inside if real.startswith(folder)), "")
         beside = next((folder for folder in self.beside if real.startswith(folder)), "")
         if not inside and (not beside or "/" not in real[len(beside) :]):
-            return f"a symbolic link that leads out of {self.inside[0]}, to {real}"
+            return f"{'a symbolic link that leads' if is_link else 'a path'} out of {self.inside[0]}, to {real}"
         from kitbag.text.private_paths import private_reason
 
         reason = private_reason(real[len(inside or beside) :])
-        return f"a symbolic link that leads to {real}: {reason}" if reason else ""
+        return f"{'a symbolic link that leads to ' if is_link else ''}{real}: {reason}" if reason else ""
 
 
 def boundary_of(directory: str) -> Boundary:
     """This directory, wherever it really is, and nothing else."""
     return Boundary((slashed(os.path.realpath(directory)),))
+
+
+def folder_of(path: str) -> Boundary:
+    """The folder of a path that is resolved: a link that was put in the way since then leads out of it."""
+    return Boundary((slashed(os.path.dirname(path)),))
 
 
 def slashed(directory: str) -> str:
@@ -83,9 +88,11 @@ def open_regular(path: str, boundary: Boundary | None) -> tuple[int, os.stat_res
     except ValueError as error:  # an embedded NUL
         raise SourceError("unreadable", "the name can't be a file's", "rename it") from error
     status = os.fstat(descriptor)
-    if boundary is not None and (real := _real_path(descriptor, path)) != path and (why := boundary.refusal(real)):
-        os.close(descriptor)
-        raise SourceError(LINK_OUTSIDE, f"not read: {why}", boundary.fix)
+    if boundary is not None:
+        real = _real_path(descriptor, path)
+        if (real != path or not path.startswith(boundary.inside)) and (why := boundary.refusal(real, real != path)):
+            os.close(descriptor)
+            raise SourceError(LINK_OUTSIDE, f"not read: {why}", boundary.fix)
     if status.st_mode & _KIND != _REGULAR:
         os.close(descriptor)
         raise SourceError("not-a-file", "not a regular file", "put a plain text file here")
