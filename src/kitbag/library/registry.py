@@ -447,7 +447,7 @@ class Registry:
             self._read_again()
 
     def _of_project(self) -> "dict[str, Skill | Agent | Persona]":
-        """The items of a workspace that was trusted, by their paths; two that differ are not the same file unchanged."""
+        """The items of a workspace that was trusted, by path; if two differ, the file has changed."""
         if self.still_trusted is None or self.leave_out_project:
             return {}
         is_own: dict[str, bool] = {}
