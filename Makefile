@@ -48,7 +48,7 @@ lint: $(VENV)/.ready
 	$(BIN)/ruff format --check .
 
 types: $(VENV)/.ready
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 layers: $(VENV)/.ready
 	$(BIN)/lint-imports --no-cache

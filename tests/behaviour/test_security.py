@@ -62,6 +62,8 @@ seen = []
 def hook(event, arguments):
     if event == "subprocess.Popen":
         seen.append([event, [str(word) for word in arguments[1]], str(arguments[2])])
+    elif event == "os.posix_spawn" and seen and seen[-1][1] == [str(word) for word in arguments[1]]:
+        pass  # how Python 3.13 and newer start what was announced just before
     elif event in ("os.exec", "os.posix_spawn", "os.system", "os.fork", "os.forkpty", "socket.connect"):
         seen.append([event, repr(arguments), ""])
 sys.addaudithook(hook)
@@ -310,8 +312,9 @@ def test_D47_an_archive_with_what_is_no_plain_file_is_refused_whole(
         text = b"---\nname: x\ndescription: d\n---\n"
         good.size = len(text)
         bundle.addfile(good, io.BytesIO(text))
+        assert bundle.fileobj is not None
         for member in members:
-            bundle.addfile(member)
+            bundle.fileobj.write(member.tobuf())  # without what it promises to hold, which `addfile` would not do
     done = world.run("plugins", "install", str(path))
     assert done.returncode == 6, done.stdout
     assert not {"\x1b"} & set(done.stderr)

@@ -550,6 +550,13 @@ def test_a_file_that_holds_no_task_is_refused(world: World, text: str) -> None:
     assert world.run("pack", "empty.json").returncode == 6
 
 
+@pytest.mark.parametrize("depth", [200, 1_200, 5_000, 100_000])
+def test_one_that_is_nested_too_deep_is_refused_with_the_reason(world: World, depth: int) -> None:
+    done = world.run("pack", "-", stdin='{"data":' * depth + '{"id": "T1", "title": "x"}' + "}" * depth)
+    assert done.returncode == 6
+    assert "levels deep" in done.stderr
+
+
 def test_a_file_may_have_any_name_and_a_directory_is_no_task(world: World) -> None:
     world.write("notes.txt", "# Mend it\n\nIt is broken.\n")
     assert "It is broken." in world.ok("pack", "notes.txt")

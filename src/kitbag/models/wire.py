@@ -15,6 +15,7 @@ from kitbag.messages import ToolCall
 from kitbag.models.posting import Answer, Post, PostError, is_proxied
 from kitbag.models.provider import FailureKind, ModelError, Piece, Reply
 from kitbag.models.server_events import EventTooLongError, event_data
+from kitbag.text.guarded_json import read_json
 from kitbag.text.hidden import one_line
 
 IDLE_SECONDS: Final = 180.0
@@ -115,7 +116,7 @@ async def read_reply(wire: Wire, path: str, body: bytes, reader: Reader) -> Asyn
 
 def _object(data: str, provider: str) -> dict[str, Any]:
     try:
-        value = json.loads(data)
+        value = read_json(data)
     except (ValueError, RecursionError) as error:
         raise ModelError("cut", f"{provider} sent an event that is no JSON", "try again") from error
     if not isinstance(value, dict):
@@ -265,15 +266,17 @@ def read_arguments(text: str) -> tuple[dict[str, Any], str]:
     if not text.strip():
         return {}, ""
     try:
-        value = json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_without_repeats)
-    except (ValueError, RecursionError) as error:
-        return {}, f"not valid JSON ({shortened(str(error)) or 'nested too deep'})"
+        value = read_json(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_without_repeats)
+    except RecursionError as error:
+        return {}, f"the arguments are {error}"
+    except ValueError as error:
+        return {}, f"not valid JSON ({shortened(str(error))})"
     if not isinstance(value, dict):
         return {}, f"a JSON object is needed, not {type(value).__name__}"
     try:
         json.dumps(value, ensure_ascii=False).encode()
-    except (UnicodeEncodeError, RecursionError):
-        return {}, "they hold half a character (a lone surrogate), or are nested too deep"
+    except UnicodeEncodeError:
+        return {}, "they hold half a character (a lone surrogate)"
     return cast("dict[str, Any]", value), ""
 
 

@@ -299,12 +299,12 @@ def _yaml_fields(text: str) -> dict[str, Any]:
 
 
 def _parse_json(text: str, source: str) -> Any:
-    import json
+    from kitbag.text.guarded_json import read_json
 
     try:
-        return json.loads(text)
+        return read_json(text)
     except RecursionError as error:
-        raise InvalidError(f"{source}: nested too deeply", "write a plain task") from error
+        raise InvalidError(f"{source}: {error}", "write a plain task") from error
     except ValueError as error:
         line = getattr(error, "lineno", 0)
         raise InvalidError(f"{source}:{line}: not valid JSON: {error}", "correct the JSON at that line") from error

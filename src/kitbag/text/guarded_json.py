@@ -1,0 +1,37 @@
+"""JSON from sources nobody vouches for, with bounded depth.
+
+How deep the standard library reads differs between Python versions (1,000 to 10,000 levels), and code that recurses
+into what was read fails before that. Used for the arguments of tool calls, providers' events and tasks.
+"""
+
+import json
+from typing import Any, Final, cast
+
+MAX_DEPTH: Final = 100
+_TOO_DEEP: Final = f"nested more than {MAX_DEPTH} levels deep"
+
+
+def read_json(text: str, **hooks: Any) -> Any:
+    """Takes the hooks of `json.loads`. Raises ValueError for what is not JSON, RecursionError for what is too deep."""
+    try:
+        value: Any = json.loads(text, **hooks)
+    except RecursionError:
+        raise RecursionError(_TOO_DEEP) from None
+    if text.count("[") + text.count("{") > MAX_DEPTH and _is_too_deep(value):
+        raise RecursionError(_TOO_DEEP)
+    return value
+
+
+def _is_too_deep(value: object) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [inner for one in level for inner in _inside(one) if isinstance(inner, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def _inside(value: object) -> "list[object]":
+    if isinstance(value, dict):
+        return [*cast("dict[str, object]", value).values()]
+    return cast("list[object]", value) if isinstance(value, list) else []
