@@ -99,7 +99,9 @@ class Addresses:
         """Raises NotFoundError when there is none that is served."""
         main = os.path.realpath(skill.path)
         parts = path.split("/")
-        if path == MAIN:
+        if self._reading.decide("Skill", {"skill": skill.full_name}).effect != "allow":
+            resolved = ""
+        elif path == MAIN:
             resolved = main
         elif skill.flags & FLAT or any(part in ("", ".", "..") or "\0" in part for part in parts):
             resolved = ""
