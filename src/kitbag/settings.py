@@ -145,7 +145,7 @@ class Settings:
         self.entries: list[Entry] = []
         """Of the permission settings, every value of every file, the user's first."""
         self.unreadable: list[str] = []
-        """Files that are there and of which nothing could be used."""
+        """Files whose permissions can't be read: nothing in them could be, or `permissions` is no table."""
         self._values: dict[str, Sourced] = {}
         self._states: dict[str, dict[str, Sourced]] = {group: {} for group in GROUPS}
         self._vars: dict[str, Sourced] = {}
@@ -192,10 +192,9 @@ class Settings:
 
     def _read(self, path: str, is_user: bool) -> None:
         try:
-            self._stamps[path] = _stamp(path)
+            self._remember(path, _stamp(path))
             data, stamp, more = read_bytes(path, None if is_user else self._boundary, _MOST_BYTES)
-            self._stamps[path] = stamp
-            self._is_settled = self._is_settled and time.time_ns() - max(stamp[:2]) > _SETTLING_NS
+            self._remember(path, stamp)
             if more:
                 self._give_up(path, 0, f"longer than {_MOST_BYTES:,} bytes, so nothing in it is used")
                 return
@@ -215,6 +214,8 @@ class Settings:
             group, dot, name = key.partition(".")
             if key in PERMISSIONS:
                 self._read_permission(path, text, key, value, is_user)
+            elif key == "permissions":
+                self._give_up(path, line, "`permissions` is no table, so no rule in it can be read")
             elif dot and group in GROUPS:
                 self._read_state(path, line, group, name, value)
             elif dot and group == VALUES:
@@ -231,6 +232,11 @@ class Settings:
                     self._note(path, line, f"{wrong}; the default is used", "correct the value")
                 else:
                     self._values[key] = Sourced(value, path)
+
+    def _remember(self, path: str, stamp: Stamp | None) -> None:
+        self._stamps[path] = stamp
+        if stamp is not None:
+            self._is_settled = self._is_settled and time.time_ns() - max(stamp[:2]) > _SETTLING_NS
 
     def _give_up(self, path: str, line: int, problem: str) -> None:
         self.unreadable.append(path)

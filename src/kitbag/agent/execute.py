@@ -47,14 +47,17 @@ class Executor:
         asked_by: str = "",
         path_skills: PathSkills | None = None,
         permissions: Callable[[], Permissions] | None = None,
+        tells_news: bool = True,
     ) -> None:
         """`path_skills`: tells of skills for the files that are used, where a model can load them. `permissions`: as
-        they are at the moment, where they may become others while it runs."""
+        they are at the moment, where they may become others while it runs. `tells_news`: whether a person hears what
+        it says; else what has changed in the settings is left to the one who started this."""
         self.session = session
         self.rights = TurnRights(context.skills)
         self.offer(toolset)
         self._permissions = permissions or (lambda: self.context.permissions)
         self.path_skills = path_skills
+        self._tells_news = tells_news
         self.context = context
         self.approvals = approvals
         self.emit = emit
@@ -155,15 +158,15 @@ class Executor:
             return failure(f"{tool.name} failed: {error.strerror or error}")
         except Exception as error:  # noqa: BLE001 - a fault in a tool must not end the session
             return failure(f"{tool.name} failed inside Kitbag: {type(error).__name__}: {error}", "Try another way.")
+        finally:
+            self._tell_news(permissions)
 
     async def _used(self, permit: Permit, tool: Tool[Any], call: ToolCall) -> Outcome:
         """What was allowed is what runs: these arguments, in what the last look at the rules says."""
         current = self.approvals.permissions(self.rights.permissions(self._permissions()))
-        try:
-            judgement = permit.use(tool.name, call.arguments, self.context.directory, current)
-        finally:
-            self._tell_news(current)
+        judgement = permit.use(tool.name, call.arguments, self.context.directory, current)
         context = self.context._replace(
+            workspace=current.workspace_now,
             permissions=current,
             judgement=judgement,
             call_id=call.id,
@@ -173,7 +176,7 @@ class Executor:
         return await tool.work(tool.read(permit.arguments), context)
 
     def _tell_news(self, permissions: Permissions) -> None:
-        for news in permissions.take_news():
+        for news in permissions.take_news() if self._tells_news else ():
             self.emit(Notice("warning", news))
 
     def _tell_start(self, call: ToolCall) -> None:

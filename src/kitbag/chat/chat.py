@@ -102,7 +102,8 @@ class Chat:
     async def open_session(self, options: Options) -> None:
         """Another conversation (`options.resume` for an earlier one) takes the place of this one, once it is open.
         Raises KitbagError, and then all is as it was."""
-        agent = self._open_agent(options)
+        # A mode that was chosen before the settings became stricter does not count more in another conversation.
+        agent = self._open_agent(options._replace(settings_mode=self.agent.ground.live.settings_mode))
         await agent.__aenter__()
         await to_its_end(self._go_over_to(agent))
 

@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal, cast
 from msgspec import Meta
 
 from kitbag.errors import InvalidError, UsageError
-from kitbag.mcp_server.served import given_of, text
+from kitbag.mcp_server.served import text
 from kitbag.packing.catalog import budget_of, render_agents
 from kitbag.packing.pack import Packer, PackOptions
 from kitbag.packing.rights import Rights
@@ -63,8 +63,14 @@ def pack_tool(options: Options) -> Tool[PackArguments]:
 
 
 def _pack(arguments: PackArguments, context: Context, options: Options) -> Outcome:
-    library = context.library
-    rights = Rights(library.places, library.settings, given=given_of(options), trust_workspace=options.trust_workspace)
+    library, permissions = context.library, context.permissions
+    rights = Rights(
+        library.places,
+        library.settings,
+        trust_workspace=options.trust_workspace,
+        live=permissions.live,
+        mode=permissions.mode,
+    )
     packer = Packer(library, policy=rights)
     wanted = PackOptions(
         skills=arguments.skills,

@@ -33,9 +33,10 @@ Changed = Callable[[Served, Served], Awaitable[None]]
 class House:
     def __init__(self, options: Options) -> None:
         """Raises KitbagError for options that make no sense here."""
-        self.options = options
         begun = time.monotonic()
         self.served = lay_served(options)
+        # What the settings said when the server started: a mode that becomes stricter later counts for all clients.
+        self.options = options = options._replace(settings_mode=self.served.ground.live.settings_mode)
         self._cost = time.monotonic() - begun
         self.clients = Clients(options)
         self.on_change: Changed | None = None

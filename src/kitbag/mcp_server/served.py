@@ -46,6 +46,7 @@ def lay_served(options: Options) -> Served:
         extra=options.extra,
         team=options.team,
         persona=options.persona,
+        settings_mode=options.settings_mode,
     )
     library = ground.library
     skills, agents = library.visible_skills(), library.visible_agents()

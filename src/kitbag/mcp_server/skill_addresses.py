@@ -100,7 +100,9 @@ class Addresses:
         """Raises NotFoundError when there is none that is served, InvalidError when the skill is not read any more."""
         main = resolved_file(skill)
         parts = path.split("/")
-        if path == MAIN:
+        if self._reading.decide("Skill", {"skill": skill.full_name}).effect != "allow":
+            resolved = ""
+        elif path == MAIN:
             resolved = main
         elif skill.flags & FLAT or any(part in ("", ".", "..") or "\0" in part for part in parts):
             resolved = ""

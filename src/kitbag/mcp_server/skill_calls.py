@@ -52,12 +52,23 @@ async def _load(arguments: LoadArguments, context: Context) -> Outcome:
 
 def _loaded(arguments: LoadArguments, context: Context) -> Fork | str:
     name = arguments.skill_name.strip().lstrip("/")
+    _must_be_allowed(context, name, arguments.arguments)
     fork = context.skills.fork(name, arguments.arguments)
     if fork is not None:
         return fork
     delivered = context.skills.load(name, arguments.arguments)
     # A receipt stands alone.
     return delivered.text if delivered.loaded is None else _with_header(delivered, arguments.reason, context)
+
+
+def _must_be_allowed(context: Context, name: str, arguments: str = "") -> None:
+    """By the rules for skills, as in a run. Raises InvalidError, also for what would be asked: nobody is here."""
+    found = context.skills.find(name).full_name
+    judgement = context.permissions.decide("Skill", {"skill": found, "args": arguments})
+    if judgement.effect != "allow":
+        part = next(part for part in judgement.parts if part.effect == judgement.effect)
+        rule = f" (`{_line(part.rule)}`)" if part.rule else ""
+        raise InvalidError(f"the skill {found} is not allowed: {judgement.reason}{rule}", "use another, or none")
 
 
 def _with_header(delivered: Delivered, reason: str, context: Context) -> str:
@@ -100,6 +111,7 @@ async def _read_file(arguments: FileArguments, context: Context) -> Outcome:
 def _bytes_of(arguments: FileArguments, context: Context) -> tuple[bytes, str]:
     """What leads out of the skill, by dots or by links, is not one of its files."""
     skill = context.skills.find(arguments.skill_name.strip().lstrip("/"))
+    _must_be_allowed(context, skill.full_name)
     main = resolved_file(skill)
     top = os.path.dirname(main)
     wanted = arguments.path.removeprefix("./")

@@ -222,9 +222,7 @@ class Packer:
 
     def _resolved(self, prepared: Prepared, warnings: list[Diagnostic]) -> str:
         source = prepared.source
-        done = finish(
-            prepared, self.limits, self.policy.run, workspace=self.registry.places.cwd, progress=self.progress
-        )
+        done = finish(prepared, self.limits, self.policy, workspace=self.registry.places.cwd, progress=self.progress)
         warnings += done.warnings
         largest = max(done.insertions, key=lambda one: one.length, default=None)
         self._largest = ""

@@ -37,7 +37,7 @@ class RunsCommands(NamedTuple):
         done = finish(
             Prepared(source, planned, []),
             self.limits,
-            self.policy.run,
+            self.policy,
             workspace=self.workspace,
             progress=self.progress,
             strict=True,

@@ -108,6 +108,15 @@ def diagnose(
     return Diagnostic(severity, code, source.path, source.first_line + token.line - 1, problem, fix)
 
 
+def judge_target(policy: Policy, target: Target, source: Source) -> Decision:
+    """The stricter answer about the path as it is written and about where it leads."""
+    decision = policy.read(target.requested, source)
+    if target.resolved != target.requested:
+        led = policy.read(target.resolved, source)
+        decision = min(decision, led, key=lambda one: _WORST_FIRST.index(one.verdict))
+    return decision
+
+
 class _Planner:
     __slots__ = (
         "commands",
@@ -189,7 +198,7 @@ class _Planner:
         target, exists = locate(token.value, self.source, self.directories)
         if not exists and not token.sure:
             return Keep(token)
-        decision = self._judge(target)
+        decision = judge_target(self.policy, target, self.source)
         if not exists and decision.verdict != "allow" and token.value.startswith("/"):
             # `@/lib/x.ts` is how many projects write "from the source folder"; there is nothing to refuse.
             self._warn(token, "reference-missing", f"{target.shown} does not exist; left as text", "check it", "info")
@@ -212,14 +221,6 @@ class _Planner:
         self._warn(token, f"reference-{word}", f"{name} {problem}", fix)
         return Leave(token, f"[{word}: {name}]")
 
-    def _judge(self, target: Target) -> Decision:
-        """The stricter answer about the path as it is written and about where it leads."""
-        decision = self.policy.read(target.requested, self.source)
-        if target.resolved != target.requested:
-            led = self.policy.read(target.resolved, self.source)
-            decision = min(decision, led, key=lambda one: _WORST_FIRST.index(one.verdict))
-        return decision
-
     def _pattern(self, token: Token) -> Step:
         if any(map(os.path.lexists, candidates(token.value, self.source))):
             return self._file(token)  # `app/[id]/page.tsx` is a file's name, too
@@ -228,7 +229,7 @@ class _Planner:
         matches = Matches([], True, pattern.alternatives)
         for index, place in enumerate(candidates(pattern.directory or ".", self.source)):
             directory = with_resolved(Target(place, "", shown(place)))
-            decision = self._judge(directory)
+            decision = judge_target(self.policy, directory, self.source)
             if decision.verdict in ("deny", "untrusted"):
                 if index == 0:
                     self._request(token, "file", os.path.join(os.path.normpath(place), *pattern.rests[0]), decision)
@@ -271,7 +272,7 @@ class _Planner:
             if self.files_left <= 0:
                 break
             target = with_resolved(target)
-            decision = self._judge(target)
+            decision = judge_target(self.policy, target, self.source)
             if decision.verdict in ("deny", "untrusted"):
                 refused.append(target)
                 continue

@@ -25,6 +25,7 @@ from kitbag.packing.reference_plan import (
     Step,
     Unescape,
     diagnose,
+    judge_target,
     plan,
 )
 from kitbag.packing.reference_policy import Ask, Decision, Policy, RefusedError, Request, Source, UntrustedError, settle
@@ -99,20 +100,23 @@ def prepare(source: Source, values: Mapping[str, str], policy: Policy, limits: L
 def finish(
     prepared: Prepared,
     limits: Limits,
-    runner: Runner,
+    policy: Policy,
     *,
+    runner: Runner | None = None,
     workspace: str = "",
     environment: Mapping[str, str] | None = None,
     progress: Progress | None = None,
     strict: bool = False,
 ) -> Resolved:
-    """Does what was planned. Everything it wants must have been settled."""
+    """Does what was planned. Everything it wants must have been settled; policy is asked once more when it is done.
+    `runner` takes the place of the policy's own. Raises RefusedError for what policy has come to refuse since."""
     source, planned, notes = prepared
     if not planned.steps:
         return Resolved(source.text, (), tuple(notes), Counts(0, 0, 0, 0, 0))
-    work = _Work(source, limits, os.environ if environment is None else environment, workspace or source.root)
+    work = _Work(prepared, limits, policy, os.environ if environment is None else environment)
+    work.directory = workspace or source.root
     work.warnings += notes + planned.warnings
-    work.progress, work.runner, work.strict = progress, runner, strict
+    work.progress, work.runner, work.strict = progress, runner or policy.run, strict
     if strict:
         work.demand_all_commands(planned.steps)
     return work.do(planned.steps)
@@ -141,7 +145,8 @@ def resolve(
     return finish(
         prepared,
         limits,
-        runner or policy.run,
+        policy,
+        runner=runner,
         workspace=workspace,
         environment=environment,
         progress=progress,
@@ -158,14 +163,16 @@ class _Work:
 
     __slots__ = (
         "bytes_left", "commands", "directory", "environment", "files", "insertions", "limits", "offset", "parts",
-        "progress", "resolved", "runner", "seconds_left", "source", "strict", "warnings",
+        "policy", "progress", "resolved", "runner", "seconds_left", "settled", "source", "strict", "warnings",
     )  # fmt: skip
 
-    def __init__(self, source: Source, limits: Limits, environment: Mapping[str, str], directory: str) -> None:
-        self.source = source
+    def __init__(self, prepared: Prepared, limits: Limits, policy: Policy, environment: Mapping[str, str]) -> None:
+        self.source = prepared.source
+        self.settled = {(request.kind, request.subject): request for request in prepared.plan.requests}
         self.limits = limits
+        self.policy = policy
         self.environment = environment
-        self.directory = directory
+        self.directory = ""
         self.progress: Progress | None = None
         self.runner: Runner = run_command
         self.strict = False
@@ -247,7 +254,15 @@ class _Work:
             self._warn(token, "limit", f"{over} bytes are left out: {most} are the most for one text", "insert less")
             self._mark(origin, f"{_line_break(text)}[truncated: {over} bytes left out, {most} are the most]")
 
+    def _must_still_be_allowed(self, kind: Literal["file", "environment"], subject: str, now: Decision) -> None:
+        """A question may have waited since it was settled, or a command may have run. Raises RefusedError."""
+        request = self.settled.get((kind, subject))
+        if now.verdict != "allow" and request is not None and now != request.decision:
+            why = now._replace(reason=f"{now.reason} (since it was allowed)")
+            raise RefusedError((request._replace(decision=why),), "remove it, or the rule that is against it")
+
     def _look_up(self, token: Token) -> None:
+        self._must_still_be_allowed("environment", token.value, self.policy.environment(token.value, self.source))
         value = self.environment.get(token.value)
         if not value and token.default is not None:
             self._insert(token, "environment", token.value, token.default)
@@ -267,6 +282,7 @@ class _Work:
             self._mark(step.token.value, f"\n{marker}" if step.targets else marker)
 
     def _read_one(self, token: Token, target: Target) -> None:
+        self._must_still_be_allowed("file", target.requested, judge_target(self.policy, target, self.source))
         name, limit = target.shown, min(self.limits.file_bytes, max(0, self.bytes_left))
         try:
             content = read_target(target, limit)

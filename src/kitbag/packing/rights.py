@@ -12,11 +12,12 @@ from kitbag.library.scopes import Places
 from kitbag.packing.reference_policy import Decision, Source
 from kitbag.permissions.command_runner import Command, Ran, Tick, run_command
 from kitbag.permissions.model import Judgement, Protection, Workspace, is_inside, strictest
-from kitbag.settings import Settings
+from kitbag.settings import Entry, Settings
 from kitbag.store.secret_names import looks_secret
 from kitbag.text.private_paths import private_reason, special_reason
 
 if TYPE_CHECKING:
+    from kitbag.library.modes import Mode
     from kitbag.permissions.decide import Permissions
     from kitbag.permissions.live_rules import LiveRules
     from kitbag.permissions.rule_files import Given
@@ -33,8 +34,8 @@ _STATES: Final = {
 
 class Rights:
     __slots__ = (
-        "_allow_commands", "_allow_environment", "_allowed", "_deciding", "_given", "_places", "_project", "_reading",
-        "_rules", "_settings", "_settings_mode", "_trust", "_trust_workspace",
+        "_allow_commands", "_allow_environment", "_allowed", "_deciding", "_given", "_given_live", "_mode", "_places",
+        "_project", "_reading", "_rules", "_settings", "_trust", "_trust_workspace",
     )  # fmt: skip
 
     def __init__(
@@ -46,14 +47,17 @@ class Rights:
         allow_commands: bool = False,
         allow_environment: frozenset[str] = frozenset(),
         trust_workspace: bool | str = False,
-        settings_mode: str = "",
+        live: "LiveRules | None" = None,
+        mode: "Mode | None" = None,
     ) -> None:
         """`allow_commands` answers yes where a command would be asked about; it is neither trust nor a rule.
-        `trust_workspace` is a person's word for this run alone. `settings_mode`: as LiveRules has it."""
+        `trust_workspace` is a person's word for this run alone. `live`: the rules of the run that this belongs to,
+        instead of `given`. `mode`: instead of the one that the rules come with."""
         self._places = places
         self._settings = settings
         self._given = given
-        self._settings_mode = settings_mode
+        self._given_live = live
+        self._mode: Mode | None = mode
         self._allow_commands = allow_commands
         self._allow_environment = allow_environment
         self._trust_workspace = trust_workspace
@@ -90,7 +94,7 @@ class Rights:
     def _has_rules(self) -> bool:
         """Else nothing can be against reading what is inside."""
         loaded = self._live.now()
-        return bool(loaded.rules.all) or loaded.mode_source != "default" or loaded.settings_mode != "default"
+        return bool(loaded.rules.all) or loaded.settings_word != "default" or (self._mode or loaded.mode) != "default"
 
     def _by_rules(self, path: str, roots: tuple[str, ...]) -> Decision:
         """What is inside the roots needs no more than that no rule is against it, and the mode lets read."""
@@ -112,7 +116,7 @@ class Rights:
         why = "environment variables are read only when they are allowed by name"
         from kitbag.permissions.policy import NEVER_ASKS
 
-        mode = self._live.mode(self._live.now().mode)
+        mode = self._live.mode(self._mode or self._live.now().mode)
         return Decision("deny", f"{why}, and {mode} mode does not ask") if mode in NEVER_ASKS else Decision("ask", why)
 
     # --- commands ---------------------------------------------------------------------------------
@@ -144,7 +148,7 @@ class Rights:
         if found.sandbox == "none":  # only what a person allows, by a rule or by an answer, is judged so
             return run_command(command, tick)
         confinement = Confinement(found.sandbox, found.network)
-        return run_confined(command, tick, confinement=confinement, workspace=self._workspace)
+        return run_confined(command, tick, confinement=confinement, workspace=self._live.narrowed(self._workspace))
 
     def _still_allowed(self, command: Command) -> Judgement:
         """The rules may have changed since it was allowed. Raises RefusedError where they deny it by now."""
@@ -153,7 +157,8 @@ class Rights:
         found = self._allowed[command.text]
         deciding = self._deciding
         now = deciding.decide("Bash", {"command": command.text}, self._places.cwd) if deciding is not None else found
-        if now.effect == "deny" or (now.effect == "ask" and found.effect != "ask"):
+        is_answered = self._allow_commands or now.outcome == found.outcome
+        if now.effect == "deny" or (now.effect == "ask" and not is_answered):
             raise RefusedError(
                 f"`{command.text}`: denied since it was allowed: {now.reason}", "leave it, or change the rule"
             )
@@ -184,9 +189,11 @@ class Rights:
     def _permissions(self, protection: Protection, also_readable: tuple[str, ...] = ()) -> "Permissions":
         from kitbag.permissions.decide import Permissions
 
-        loaded = self._live.now()
+        live = self._live
+        loaded = live.now()
         opened = self._workspace._replace(also_readable=also_readable)
-        return Permissions(opened, loaded.mode, loaded.rules, protection, network=self._live.network, live=self._live)
+        mode = self._mode or loaded.mode
+        return Permissions(opened, mode, loaded.rules, protection, network=live.network, live=live)
 
     def _loaded_rules(self) -> "tuple[LiveRules, Workspace]":
         if self._rules is None:
@@ -194,13 +201,13 @@ class Rights:
             from kitbag.permissions.rule_files import NOTHING_GIVEN, workspace_of
 
             workspace, _ = workspace_of(self._places, self._settings)
-            live = LiveRules(
+            live = self._given_live or LiveRules(
                 self._places,
                 workspace,
                 self._settings,
                 trusted=self._is_trusted,
                 given=self._given or NOTHING_GIVEN,
-                settings_mode=self._settings_mode,
+                agreed=self._taken_back(),
             )
             self._rules = live, workspace
         return self._rules
@@ -213,12 +220,19 @@ class Rights:
     def _workspace(self) -> Workspace:
         return self._loaded_rules()[1]
 
+    def _taken_back(self) -> "list[Entry]":
+        if not os.path.lexists(os.path.join(self._places.kitbag_home, "trust.json")):
+            return []  # nothing was ever trusted, and what finds out about trust need not be imported
+        from kitbag.permissions.trust import taken_back
+
+        return taken_back(self._places, self._known_trust)
+
     def _is_trusted(self, settings: Settings) -> bool:
         """Whether the project's settings count; that takes a look at all of it, so only where it has some."""
         of_project = any(not entry.is_user for entry in settings.entries) or any(
             path != settings.user_file for path in settings.unreadable
         )
-        return of_project and self._known_trust().is_open
+        return of_project and self._known_trust().restricts
 
 
 def _as_decision(found: Judgement) -> Decision:

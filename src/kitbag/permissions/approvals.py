@@ -225,6 +225,8 @@ class Approvals:
                 from kitbag.permissions.remembered_rules import remember_rule
 
                 remember_rule(self._settings_file, answer.rule)
+                if current.live is not None:  # it counts there, for as long as it stands in the settings
+                    return ""
             self._rules = (*self._rules, rule)
         except KitbagError as error:
             return f"allowed once; the rule `{answer.rule}` could not be kept: {error.problem}"
@@ -251,6 +253,13 @@ def digest_of(tool: str, arguments: str, directory: str) -> str:
     return hashlib.sha256(json.dumps([tool, arguments, directory]).encode()).hexdigest()
 
 
+def outcome_digest(judgement: Judgement) -> str:
+    """To be written down, for another process that decides about the same thing later."""
+    import hashlib
+
+    return hashlib.sha256(json.dumps(judgement.outcome).encode()).hexdigest()[:16]
+
+
 def path_facts(
     permissions: Permissions, tool: str, arguments: Mapping[str, object], directory: str
 ) -> tuple[tuple[str, str], ...]:
@@ -268,9 +277,8 @@ def path_facts(
 
 
 def _outcome(judgement: Judgement, facts: tuple[tuple[str, str], ...]) -> object:
-    """What a person agreed to, apart from the action itself: the same action elsewhere is another thing."""
-    parts = tuple((part.what, part.effect, part.reason) for part in judgement.parts)
-    return parts, judgement.sandbox, judgement.network, facts
+    """What a person agreed to: the same action elsewhere is another thing."""
+    return judgement.outcome, facts
 
 
 def _denied(judgement: Judgement) -> str:

@@ -50,17 +50,17 @@ class Permissions:
         live: "LiveRules | None" = None,
     ) -> None:
         """`network`: the setting `sandbox.network`. `read_only_agents`: those that start without a question, or who
-        says so when one is to start; leave out a name that another agent has taken. `live`: where `rules` come from;
-        each decision is made by what it says then."""
+        says so when one is to start; leave out a name that another agent has taken. `live`: where rules come from,
+        instead of `rules`; each decision is made by what it says then."""
         find = protection if callable(protection) else lambda: protection
-        self._policy = Policy(workspace, mode, rules, find, network)
+        self._base = live.now() if live is not None else None
+        """What the rules of the settings were when this was made."""
+        self._policy = Policy(workspace, mode, self._base.rules if self._base is not None else rules, find, network)
         self._accesses: tuple[tuple[ToolAccess, str], ...] = ()
         self._read_only_agents = read_only_agents
         self._live = live
         self._steps: tuple[Callable[[Rules], Iterable[Rule]], ...] = ()
         """What was added to the rules of the settings: given those, it says what."""
-        self._base = live.now() if live is not None else None
-        """What `rules` were when this was made."""
         self._current: tuple[Loaded | None, Policy] = None, self._policy
 
     @property
@@ -71,6 +71,25 @@ class Permissions:
     @property
     def mode_now(self) -> Mode:
         return self._now().mode
+
+    @property
+    def rules_now(self) -> Rules:
+        return self._now().rules
+
+    @property
+    def workspace_now(self) -> Workspace:
+        """Without what the settings no longer let be written."""
+        return self._now().workspace
+
+    @property
+    def live(self) -> "LiveRules | None":
+        """None: nobody reads the settings again, and the rules stay what they are."""
+        return self._live
+
+    def private_places(self, otherwise: Iterable[str]) -> tuple[str, ...]:
+        """The setting `fetch.private` as it is now; `otherwise`: where nobody reads the settings again."""
+        self._now()
+        return tuple(self._live.setting("fetch.private") if self._live is not None else otherwise)
 
     def take_news(self) -> list[str]:
         """What has changed in the settings since the last time, for the person."""
@@ -85,7 +104,9 @@ class Permissions:
             rules = self._policy.rules if loaded is self._base else loaded.rules
             for step in self._steps if loaded is not self._base else ():
                 rules = rules.plus(step(rules))
-            policy = self._policy._replace(rules=rules, mode=self._live.mode(self.mode), network=self._live.network)
+            live = self._live
+            workspace, mode = live.narrowed(self.workspace), live.mode(self.mode)
+            policy = self._policy._replace(rules=rules, mode=mode, network=live.network, workspace=workspace)
             self._current = loaded, policy
         return self._current[1]
 

@@ -75,6 +75,12 @@ class Judgement(NamedTuple):
     network: bool = False
     """Whether that sandbox lets it reach the network."""
 
+    @property
+    def outcome(self) -> tuple[object, ...]:
+        """What a person agrees to, apart from the action itself, and by which rules; not where those stand."""
+        parts = tuple((part.what, part.effect, part.reason, part.rule) for part in self.parts)
+        return self.effect, parts, self.sandbox, self.network
+
 
 def strictest(parts: tuple[Part, ...]) -> Part:
     """The first of the strictest ones. There must be one."""

@@ -46,7 +46,8 @@ def verdict(effect: Effect, what: str, reason: str) -> Verdict:
 def by_rule(rule: Rule, what: str) -> Verdict:
     verb = {"deny": "denied", "ask": "asked for", "allow": "allowed"}[rule.effect]
     by: By = "skill" if rule.scope == "skill" else "rule"
-    return Verdict(Part(what, rule.effect, f"{verb} by a rule", rule.text, rule.source), by)
+    reason = f"{verb} because settings can't be read" if rule.is_stand_in else f"{verb} by a rule"
+    return Verdict(Part(what, rule.effect, reason, rule.text, rule.source), by)
 
 
 def outside_limit(rules: Iterable[Rule], what: str) -> Verdict:

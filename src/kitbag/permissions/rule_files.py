@@ -54,6 +54,8 @@ class Loaded(NamedTuple):
     mode_source: str
     settings_mode: Mode
     """What the settings alone say, without the command line."""
+    settings_word: str
+    """The same, told apart from a mode that can't be read: two that are equal say the same."""
     rules: Rules
     examples: dict[Rule, Examples]
     """Of the rules that have some."""
@@ -80,11 +82,18 @@ def workspace_of(places: Places, settings: Settings) -> tuple[Workspace, list[Di
 
 
 def load_permissions(
-    settings: Settings, workspace: Workspace, *, trusted: bool, given: Given = NOTHING_GIVEN
+    settings: Settings,
+    workspace: Workspace,
+    *,
+    trusted: bool,
+    given: Given = NOTHING_GIVEN,
+    agreed: Iterable[Entry] = (),
 ) -> Loaded:
-    """Raises UsageError for what is wrong on the command line; what is wrong in a file is a diagnostic."""
+    """`trusted`: whether what a project denies and asks about counts. `agreed`: what a project denied and asked about
+    when it was trusted, and does not any more. Raises UsageError for what is wrong on the command line; what is wrong
+    in a file is a diagnostic."""
     loading = _Loading(settings, workspace, trusted)
-    for entry in settings.entries:
+    for entry in (*settings.entries, *agreed):
         loading.take(entry)
     for path in settings.unreadable:
         if path == settings.user_file or trusted:
@@ -101,6 +110,7 @@ def load_permissions(
         loading.mode,
         loading.mode_source,
         settings_mode,
+        settings_mode if loading.mode_is_readable else f"{settings_mode}?",
         Rules(loading.rules),
         loading.examples,
         tuple(loading.ignored),
@@ -130,6 +140,7 @@ class _Loading:
         "examples",
         "ignored",
         "mode",
+        "mode_is_readable",
         "mode_source",
         "project_modes",
         "rules",
@@ -141,6 +152,7 @@ class _Loading:
         self._workspace = workspace
         self.mode: Mode = "default"
         self.mode_source = "default"
+        self.mode_is_readable = True
         self.project_modes: list[tuple[Mode, Entry]] = []
         self.rules: list[Rule] = []
         self.examples: dict[Rule, Examples] = {}
@@ -161,11 +173,10 @@ class _Loading:
         mode, problems = normalise_mode(entry.value, "kitbag")
         for problem in problems:
             self._note(entry, problem.severity, problem.code, problem.problem, problem.fix)
+        is_readable = all(problem.severity == "info" for problem in problems)
         if entry.is_user:
-            self.mode, self.mode_source = mode, _place(entry)
-            return
-        # What can't be read in a project's file is no wish to be stricter, and none to be freer.
-        if not any(problem.severity != "info" for problem in problems):
+            self.mode, self.mode_source, self.mode_is_readable = mode, _place(entry), is_readable
+        elif is_readable:  # what can't be read in a project's file is no wish to be stricter, and none to be freer
             self.project_modes.append((mode, entry))
 
     def tighten_mode(self) -> None:
@@ -182,6 +193,8 @@ class _Loading:
             fix = 'write "Tool(...)" or {rule = "Tool(...)", matches = ["..."], misses = ["..."]}'
             self._note(entry, "error", "rule-unreadable", f"`{entry.key}`: {wrong}", fix)
             if not text:
+                if effect != "allow":
+                    self.ask_about_everything(entry)
                 return
         folder = os.path.dirname(entry.file)
         base = self._workspace.kitbag_home if entry.is_user else os.path.dirname(folder)
@@ -229,13 +242,18 @@ class _Loading:
             if meant:
                 tools = " and ".join(rule.tool for rule in meant)
                 problem += f"; until it is mended, every use of {tools} is asked for"
+            else:
+                self.ask_about_everything(entry)
         self._note(entry, "error", "rule-unreadable", problem, error.fix)
 
-    def ask_about_everything(self, path: str) -> None:
+    def ask_about_everything(self, place: Entry | str) -> None:
+        """`place`: what can't be read, an entry or a whole file."""
+        path, line = (place, 0) if isinstance(place, str) else (place.file, place.line)
         scope: Scope = "user" if path == self._settings.user_file else "project"
-        self.rules.append(Rule("ask", "*", None, "*", path, scope, self._workspace.root))
-        what = "this file can't be read, and may deny something; until it is mended, every tool is asked for"
-        self.diagnostics.append(Diagnostic("error", "rule-unreadable", path, 0, what, "mend the file"))
+        source = path if isinstance(place, str) else _place(place)
+        self.rules.append(Rule("ask", "*", None, "*", source, scope, self._workspace.root, is_stand_in=True))
+        what = "this can't be read, and may deny something; until it is mended, every tool is asked for"
+        self.diagnostics.append(Diagnostic("error", "rule-unreadable", path, line, what, "mend the file"))
 
     def _ignore(self, entry: Entry, why: str) -> None:
         value = _read_entry(entry.value)[0] or str(entry.value)

@@ -28,6 +28,8 @@ class Rule(NamedTuple):
     scope: Scope
     base: str
     """The folder that patterns such as `/x` start from."""
+    is_stand_in: bool = False
+    """For rules that can't be read."""
 
 
 READ_TOOLS: Final = ("Read", "Glob", "Grep")

@@ -9,8 +9,8 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Collection, Iterable
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Collection, Iterable
+from typing import Final, Literal, NamedTuple, cast
 
 from kitbag.errors import InvalidError
 from kitbag.library.scopes import Places
@@ -18,6 +18,7 @@ from kitbag.permissions.model import is_inside
 from kitbag.permissions.trust_store import Approved, Record, Store, change_store, kept_texts, read_store
 from kitbag.permissions.workspace_acts import RESTRICTING, Act, ActKind, text_acts
 from kitbag.permissions.workspace_items import Found, Item, look
+from kitbag.settings import PERMISSIONS, Entry
 
 State = Literal["nothing", "trusted", "untrusted", "changed"]
 
@@ -61,6 +62,11 @@ class Trust(NamedTuple):
     def is_open(self) -> bool:
         """Its items may be loaded and its settings count."""
         return self.state in ("nothing", "trusted")
+
+    @property
+    def restricts(self) -> bool:
+        """What its settings deny and ask about counts: it can't loosen anything, so a change does not end it."""
+        return self.is_open or self.state == "changed"
 
     def acts_of(self, paths: Collection[str]) -> set[str]:
         """Digests of what these files would do; each path as an item has it."""
@@ -146,6 +152,37 @@ def forget(places: Places, roots: Iterable[str] | None) -> tuple[list[str], str]
         gone.extend(root for root in (list(records) if roots is None else roots) if records.pop(root, None))
 
     return gone, change_store(_home(places), change)
+
+
+def taken_back(places: Places, trust: Callable[[], Trust]) -> list[Entry]:
+    """What the project's settings denied and asked about when a person trusted them, and do not any more. It counts
+    until they trust it again, since it may have been taken away to allow something. `trust`: is asked where such was
+    ever agreed to."""
+    root = os.path.realpath(places.project)
+    record = _store(places, root).records.get(root)
+    files = {os.path.join(folder, ".kitbag", "settings.toml") for folder in places.project_dirs}
+    agreed = [
+        (os.path.join(places.project, act.path), act)
+        for act in (record.acts if record is not None and record.owner == _owner(root) else ())
+        if act.kind == "setting" and act.text.startswith(_RESTRICTING_SETTINGS)
+    ]
+    agreed = [(file, act) for file, act in agreed if file in files]
+    if not agreed or (found := trust()).for_now or found.only:
+        return []
+    present = {digest for item in found.items for digest in _digests(item)}
+    return [entry for file, act in agreed if act.digest not in present for entry in _entries(file, act)]
+
+
+_RESTRICTING_SETTINGS: Final = tuple(f"{key} = " for key in PERMISSIONS if key != "permissions.allow")
+
+
+def _entries(file: str, act: Approved) -> list[Entry]:
+    key, _, value = act.text.partition(" = ")
+    # Of what was too long to be kept, or held a secret, it is only known that it was there.
+    is_whole = digest_of(act.path, Act("setting", act.text)) == act.digest
+    found: object = json.loads(value) if is_whole else None
+    values = cast("list[object]", found) if isinstance(found, list) else [found]
+    return [Entry(key, one, file, 0, False) for one in values]
 
 
 def trusted_workspaces(places: Places) -> Store:

@@ -310,6 +310,7 @@ class Agent(Equipped):
             self._asked_by(),
             self.path_skills,
             self.rights_now,
+            tells_news=not self.task_id,
         )
         return Loop(
             self.session,

@@ -5,8 +5,6 @@ Used by the worker, and by delegation where no worker can be started. A command 
 """
 
 import asyncio
-import hashlib
-import json
 import math
 import os
 import threading
@@ -16,7 +14,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from kitbag.agent.shielded import to_its_end
 from kitbag.errors import InvalidError, KitbagError
-from kitbag.permissions.approvals import RefusedError
+from kitbag.permissions.approvals import RefusedError, outcome_digest
 from kitbag.permissions.command_runner import Ran
 from kitbag.permissions.environment import scrubbed
 from kitbag.permissions.model import Judgement, Workspace
@@ -55,7 +53,8 @@ def with_decision(wish: Wish, judgement: Judgement, workspace: Workspace, redact
         "by_person": judgement.effect == "ask",
         "root": workspace.root,
         "writable": list(workspace.also_writable),
-        "rules_said": _said(_judged_now(wish)[0]),
+        # By the person's rules alone. A session may know more: what was answered in it, or what a skill allows.
+        "rules_said": outcome_digest(_judged_now(wish)[0]),
     }
     return wish._replace(options={**wish.options, "decided": decided, "environment": written_environment(redactor)})
 
@@ -79,13 +78,6 @@ def _judged_now(wish: Wish) -> tuple[Judgement, Workspace]:
     return judgement, permissions.workspace
 
 
-def _said(judgement: Judgement) -> str:
-    """What the person's rules alone say. A session may know more: what was answered in it, or what a skill allows."""
-    parts = [(part.what, part.effect, part.reason, part.rule) for part in judgement.parts]
-    text = json.dumps([judgement.effect, parts, judgement.sandbox, judgement.network])
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
-
-
 def wanted_now(wish: Wish, task_id: str) -> Wanted:
     """What is to run, and in what. As long as the rules say what they said, what was decided then holds; where they
     say something else, that counts. Raises InvalidError, RefusedError among them."""
@@ -93,7 +85,7 @@ def wanted_now(wish: Wish, task_id: str) -> Wanted:
     judgement, workspace = _judged_now(wish)
     if workspace.root != decided.get("root"):
         raise RefusedError(f"the workspace is now {workspace.root}", "start it again")
-    if _said(judgement) == decided.get("rules_said"):
+    if outcome_digest(judgement) == decided.get("rules_said"):
         reason = "a person agreed to it" if decided["by_person"] else judgement.reason
         judgement = Judgement("allow", reason, (), decided["sandbox"], bool(decided["network"]))
     elif judgement.effect != "allow":

@@ -16,7 +16,7 @@ from kitbag.library.agents import Agent as AgentFile
 from kitbag.permissions.approvals import Refusal
 from kitbag.permissions.decide import Permissions, child_mode
 from kitbag.permissions.model import Judgement
-from kitbag.runtime.agent_rights import MARK, mark_of, tools_in_words
+from kitbag.runtime.agent_rights import MARK, mark_of, tools_in_words, with_rules_said
 from kitbag.runtime.options import Options
 from kitbag.runtime.stopping import stop_task
 from kitbag.runtime.subagent import Inherited
@@ -169,7 +169,7 @@ class Delegated:
 
     def _wish(self, errand: Errand, definition: AgentFile) -> Wish:
         inherited = self._inherited()
-        return Wish(
+        wish = Wish(
             definition.full_name,
             errand.prompt,
             errand.description or _about(errand.prompt),
@@ -181,6 +181,7 @@ class Delegated:
             directory=inherited.ground.places.cwd,
             options={**_for_worker(inherited), MARK: mark_of(definition)},
         )
+        return with_rules_said(wish, inherited.permissions)
 
     async def _resume(self, errand: Errand, wish: Wish, background: bool, progress: Callable[[str], None]) -> Report:
         task = self.board.find(errand.resume, self._ours())

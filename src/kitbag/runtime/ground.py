@@ -15,7 +15,7 @@ from kitbag.permissions.decide import READ_ONLY_AGENTS, Permissions
 from kitbag.permissions.live_rules import LiveRules
 from kitbag.permissions.model import Workspace
 from kitbag.permissions.rule_files import Given, Loaded, workspace_of
-from kitbag.permissions.trust import Trust, workspace_trust
+from kitbag.permissions.trust import Trust, taken_back, workspace_trust
 from kitbag.runtime.options import Options
 from kitbag.settings import load_settings
 
@@ -58,7 +58,15 @@ def lay_ground(
     settings = load_settings(places.kitbag_home, places.project_dirs)
     workspace, problems = workspace_of(places, settings)
     workspace = workspace._replace(also_readable=_skill_roots(library))
-    live = LiveRules(places, workspace, settings, trusted=trust.is_open, given=given, settings_mode=settings_mode)
+    live = LiveRules(
+        places,
+        workspace,
+        settings,
+        trusted=trust.restricts,
+        given=given,
+        settings_mode=settings_mode,
+        agreed=taken_back(places, lambda: trust),
+    )
     loaded = live.now()
     permissions = _permissions(workspace, live, library)
     diagnostics = (*library.settings.diagnostics, *problems, *loaded.diagnostics)

@@ -11,7 +11,6 @@ from kitbag.packing.output_contract import OutputContract, check_output
 from kitbag.packing.pack import Packer, PackOptions
 from kitbag.packing.rights import Rights
 from kitbag.packing.tasks_in import load_task
-from kitbag.permissions.rule_files import Given
 from kitbag.runtime.subagent import Inherited
 from kitbag.tasks.model import Wish
 
@@ -19,8 +18,13 @@ from kitbag.tasks.model import Wish
 def packed(wish: Wish, inherited: Inherited, definition: AgentFile) -> tuple[Wish, list[str]]:
     """The wish with the packed context before what was said, and what is wrong with it. Raises what pack raises."""
     library, options = inherited.ground.library, inherited.options
-    given = Given(options.mode, options.only_tools, options.ask, options.no_tools)
-    rights = Rights(library.places, library.settings, given=given, trust_workspace=options.trust_workspace)
+    rights = Rights(
+        library.places,
+        library.settings,
+        trust_workspace=options.trust_workspace,
+        live=inherited.ground.live,
+        mode=inherited.mode,
+    )
     packer = Packer(library, policy=rights)
     loaded, problems = load_task(wish.pack, packer.source())
     payload = packer.pack(loaded, PackOptions(agent=definition, model=inherited.chosen.name), problems)

@@ -14,7 +14,6 @@ from kitbag.library.left_out import LeftOutError
 from kitbag.library.modes import Mode
 from kitbag.packing.session_skills import Prepare, SessionSkills
 from kitbag.packing.skill_rights import by_trust
-from kitbag.permissions.rule_files import Given
 from kitbag.runtime.ground import Ground
 from kitbag.runtime.options import Options
 
@@ -42,13 +41,12 @@ def _prepares(ground: Ground, options: Options, mode: Callable[[], Mode], stop: 
             from kitbag.packing.prepare import RunsCommands
             from kitbag.packing.rights import Rights
 
-            given = Given(now, options.only_tools, options.ask, options.no_tools)
             rights = Rights(
                 ground.places,
                 ground.library.settings,
-                given=given,
                 trust_workspace=options.trust_workspace,
-                settings_mode=ground.live.settings_mode,
+                live=ground.live,
+                mode=now,
             )
             made[now] = RunsCommands(rights, ground.places.cwd, progress=check_stop)
         return made[now](skill, body, line, values)

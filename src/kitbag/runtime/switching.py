@@ -70,7 +70,7 @@ async def use_mode(agent: "Equipped", word: str) -> Mode:
     mode = mode_said(word)
     async with agent.changing:
         before = agent.permissions.mode_now
-        if mode == before:
+        if mode == before == agent.permissions.mode:
             return mode
         if strictest(mode, before) != mode:
             await asyncio.to_thread(_check_project, agent, mode)
@@ -85,7 +85,7 @@ async def use_mode(agent: "Equipped", word: str) -> Mode:
 def _check_project(agent: "Equipped", mode: Mode) -> None:
     places, ground = agent.ground.places, agent.ground
     settings = load_settings(places.kitbag_home, places.project_dirs)
-    loaded = load_permissions(settings, ground.workspace, trusted=ground.trust.is_open, given=Given(mode))
+    loaded = load_permissions(settings, ground.workspace, trusted=ground.trust.restricts, given=Given(mode))
     if loaded.mode != mode:
         problem = f"{loaded.mode_source} allows no freer mode than {loaded.mode}, and {mode} is freer"
         raise InvalidError(problem, f"change it there, or use {loaded.mode}")

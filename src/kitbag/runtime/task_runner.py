@@ -16,7 +16,7 @@ from kitbag.agent.shielded import to_its_end
 from kitbag.errors import KitbagError
 from kitbag.events import Event, Notice, RunEnded, ToolFinished, ToolProgress, ToolStarted, TurnEnded
 from kitbag.runtime.agent import Agent
-from kitbag.runtime.agent_rights import must_be_the_same
+from kitbag.runtime.agent_rights import must_be_the_same, must_still_be_allowed
 from kitbag.runtime.lacking import lacking
 from kitbag.runtime.subagent import Inherited, Subagent, asked_by
 from kitbag.runtime.task_reports import end_so_far, sessions_of, spent_before
@@ -170,6 +170,7 @@ class TaskRunner:
     async def _agent(self, wish: Wish, session: str, request: str, recovered: bool) -> tuple[End, Wish | None]:
         definition = self.inherited.ground.library.find_agent(wish.agent)
         must_be_the_same(definition, wish)
+        must_still_be_allowed(wish, self.inherited.permissions)
         goes_on = self.board.journal.last(PREFIX + session) is not None
         inherited, worktree = self.inherited, None
         if definition.isolation == "worktree":

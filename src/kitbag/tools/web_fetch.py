@@ -92,9 +92,8 @@ class _WebFetch:
     async def __call__(self, arguments: WebFetchArguments, context: Context, /) -> Outcome:
         try:
             target = _target(arguments.url)
-            policy = HostPolicy(
-                allow=(target.host,), allow_private=tuple(context.library.settings.get("fetch.private"))
-            )
+            private = context.permissions.private_places(context.library.settings.get("fetch.private"))
+            policy = HostPolicy(allow=(target.host,), allow_private=private)
             policy.check(target)
             got = self._kept.find(target.url) or await self._get(target, policy)
         except FetchError as error:

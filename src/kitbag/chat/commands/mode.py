@@ -49,7 +49,8 @@ async def next_mode(chat: "Chat") -> None:
 
 async def change_mode(chat: "Chat", mode: Mode, brief: Block | None = None) -> None:
     """Asks where it is the freest one. Raises what `Agent.use_mode` raises."""
-    if mode == chat.agent.permissions.mode_now:
+    permissions = chat.agent.permissions
+    if mode == permissions.mode_now == permissions.mode:  # else the settings alone hold it, and may let go
         chat.show(words(f"the mode is {mode} already"))
         return
     if mode == "autonomous" and not await _agrees(chat):

@@ -63,14 +63,17 @@ def _explained(tool: str, judgement: Judgement, permissions: Permissions) -> lis
         lines.append((Span(f"  {part.effect:<5}  ", _TONES[part.effect]), Span(part.what)))
         lines.append((Span(f"         {part.reason}{rule}", "dim"),))
     sandbox = sandbox_in_words(judgement, permissions.protection)
-    return [Lines(tuple(lines)), Fields((("mode", permissions.mode), ("sandbox", sandbox)))]
+    return [Lines(tuple(lines)), Fields((("mode", permissions.mode_now), ("sandbox", sandbox)))]
 
 
 def _rules(agent: "Agent", permissions: Permissions) -> list[Block]:
-    loaded, trust = agent.ground.loaded, agent.ground.trust
-    source = "this conversation" if permissions.mode != loaded.mode else short_path(loaded.mode_source)
+    loaded, trust = agent.ground.live.now(), agent.ground.trust
+    mode = permissions.mode_now
+    source = "this conversation" if mode != loaded.mode else short_path(loaded.mode_source)
+    if mode != permissions.mode:
+        source = "the settings have become stricter"
     head = (
-        ("mode", permissions.mode if source == "default" else f"{permissions.mode} ({source})"),
+        ("mode", mode if source == "default" else f"{mode} ({source})"),
         ("workspace", trust.state),
         ("sandbox", protection_in_words(permissions.protection)),
         ("better", permissions.protection.fix),
@@ -78,7 +81,7 @@ def _rules(agent: "Agent", permissions: Permissions) -> list[Block]:
     blocks: list[Block] = [Fields(head, "What it may do")]
     rows = tuple(
         (rule.effect, rule.text, rule.scope, examples_in_words(loaded, rule), short_path(rule.source))
-        for rule in permissions.rules.all
+        for rule in permissions.rules_now.all
     )
     if rows:
         title = f"{count(len(rows), 'rule')}: deny before ask before allow"
@@ -92,6 +95,6 @@ def _rules(agent: "Agent", permissions: Permissions) -> list[Block]:
         blocks.append(Table(("IGNORED", "VALUE", "SOURCE", "WHY"), ignored, "What does not count"))
     blocks += [Remark(one.severity, f"{short_path(one.place)}: {one.problem}", one.fix) for one in loaded.diagnostics]
     user_file = short_path(agent.ground.library.settings.user_file)
-    change = f"change them in {user_file}, under [permissions]: allow, ask, deny; then /reload"
+    change = f"change them in {user_file}, under [permissions]: allow, ask, deny; they count at once"
     blocks.append(words(f"{change} · /permissions test Bash git push explains one", "dim"))
     return blocks
