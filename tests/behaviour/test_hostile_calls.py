@@ -21,6 +21,7 @@ from kitbag.runtime.tools import every_tool
 from kitbag.testing import Step
 from kitbag.tools.base import PersonQuestion, Tool
 from net.servers import Server
+from waiting import until_true
 
 TOOLS: dict[str, Tool[Any]] = {tool.name: tool for tool in every_tool()}
 SOUND: dict[str, dict[str, Any]] = {
@@ -282,8 +283,19 @@ def goes_on(victim: Victim) -> None:
 
 def test_D60_a_hundred_agents_at_once_end_together(victim: Victim) -> None:
     victim.allow("Task")
-    cancel(victim, [task("Explore")] * 100, 0.3)
-    assert len(victim.model.requests) > 1
+    cancelling: list[asyncio.Task[None]] = []
+
+    async def cancel_in_the_middle(run: Run) -> None:
+        await until_true(lambda: len(victim.model.requests) > 5)
+        run.cancel()
+
+    def then(run: Run, event: Event) -> None:
+        if isinstance(event, ToolStarted) and not cancelling:
+            cancelling.append(asyncio.create_task(cancel_in_the_middle(run)))
+
+    victim.replies([[task("Explore")] * 100], agent=[Step(text="Slow.", delay=3_600)] * 100, then=then)
+    assert victim.ended is not None
+    assert victim.ended.status == "cancelled"
     goes_on(victim)
 
 

@@ -53,7 +53,7 @@ CHANGES: dict[str, Callable[[World], object]] = {
 
 def allow(workshop: Workshop) -> None:
     queue = ApprovalQueue(workshop.journal)
-    [waiting] = workshop.until(queue.pending, "a question waits")
+    [waiting] = queue.pending()
     queue.answer(waiting.question.id, Answer("allow"))
 
 
@@ -65,7 +65,7 @@ def test_a_background_command_that_was_approved_does_not_run_against_what_the_se
     workshop.script(call("Bash", command=TOUCH, description="d"), "Done.")
     task = workshop.put(options={"only_tools": []})
     workshop.worker()
-    workshop.until_status(task, "waiting-approval")
+    workshop.until_asked(task)
     CHANGES[change](workshop.world)
     allow(workshop)
     workshop.until_status(task, "completed", "failed")
@@ -79,7 +79,7 @@ def test_an_approved_background_command_runs_when_nothing_that_concerns_it_has_c
     workshop.script(call("Bash", command=TOUCH, description="d"), "Done.")
     task = workshop.put(options={"only_tools": []})
     workshop.worker()
-    workshop.until_status(task, "waiting-approval")
+    workshop.until_asked(task)
     workshop.world.write(USER, "# a remark\n" + settings(ask=["Bash"], deny=["WebFetch"]))
     allow(workshop)
     workshop.until_status(task, "completed")

@@ -62,7 +62,7 @@ def test_tasks_that_wait_for_an_answer_for_a_provider_and_for_their_turn(worksho
     )
     asks, retries = workshop.put("Asks", options={"only_tools": []}), workshop.put("Retries")
     worker = workshop.worker(idle=20, at_once=2)
-    workshop.until_status(asks, "waiting-approval")
+    workshop.until_asked(asks)
     workshop.until(lambda: workshop.records(retries, "user"), "it asks the model")
     queued = workshop.put("Waits")
     queue = ApprovalQueue(workshop.journal)

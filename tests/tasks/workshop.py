@@ -13,6 +13,7 @@ from typing import Any
 
 from conftest import World
 from kitbag.agent.session import PREFIX, new_id
+from kitbag.permissions.approval_queue import ApprovalQueue
 from kitbag.runtime.worker_process import at_work
 from kitbag.store.journal import Journal, Record, journal_path
 from kitbag.store.redaction import Redactor
@@ -140,6 +141,11 @@ class Workshop:
     def until_status(self, task_id: str, *statuses: str) -> Task:
         self.until(lambda: self.task(task_id).status in statuses, f"{self.task(task_id)}")
         return self.task(task_id)
+
+    def until_asked(self, task_id: str) -> None:
+        """Until its question can be answered: it is recorded after the task's status."""
+        self.until_status(task_id, "waiting-approval")
+        self.until(ApprovalQueue(self.journal).pending, "no question is pending")
 
     def records(self, task_id: str, kind: str = "") -> list[Record]:
         found = self.journal.read(PREFIX + self.task(task_id).session)
