@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
-from disk import Disk
-from forked import Forkserver
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places
-from matrix import examples, leave_out_long
-from waiting import TEST_TIMEOUT, wait_until
+from support.disk import Disk, skip_syncs
+from support.forked import Forkserver
+from support.matrix import LONG, examples, leave_out_long
+from support.waiting import TEST_TIMEOUT, wait_until
 
 if TYPE_CHECKING:
-    from tasks.workshop import Nursery, Workshop
+    from support.workshop import Nursery, Workshop
 
 
 # Time is not what property tests are about; in CI the same examples are tried each time.
@@ -29,6 +29,8 @@ hypothesis.settings.register_profile(
     "kitbag", deadline=None, derandomize=os.environ.get("CI") == "true", max_examples=examples(100)
 )
 hypothesis.settings.load_profile("kitbag")
+if not LONG:
+    skip_syncs()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -150,7 +152,7 @@ def at_home(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
 @pytest.fixture(scope="session")
 def nursery() -> "Iterator[Nursery]":
     """Where workers come from; imported only where one is wanted."""
-    from tasks.workshop import Nursery
+    from support.workshop import Nursery
 
     made = Nursery()
     yield made
@@ -160,8 +162,8 @@ def nursery() -> "Iterator[Nursery]":
 @pytest.fixture
 def workshop(world: World, nursery: "Nursery") -> "Iterator[Workshop]":
     """For delegated work; none of its processes outlives the test."""
-    import needs
-    from tasks.workshop import opened
+    from support import needs
+    from support.workshop import opened
 
     needs.bubblewrap()  # its agents run commands
     with opened(world, nursery) as made:

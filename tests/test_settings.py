@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from disk import Disk
 from kitbag.settings import write_setting
+from support.disk import Disk
 
 
 def test_settings_are_whole_on_the_disk_before_they_take_the_place_of_the_old_ones(tmp_path: Path, disk: Disk) -> None:

@@ -27,7 +27,7 @@ from kitbag.store.redaction import Redactor
 from kitbag.testing import Rule, Script, Scripted, Step
 from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer
 from kitbag.tools.toolset import Toolset
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 NO_LIMITS, MUCH_ROOM = Limits(), Room(100_000, 1_000)
 HASTY = Patience(attempts=3, first_wait=0.001)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from agent.changing import Shop, reopened, until_killed
 from conftest import World
 from kitbag.agent.change_records import CHANGE, Body, Change, State, from_body, to_body
 from kitbag.agent.look import Limits
 from kitbag.errors import KitbagError
 from kitbag.store.kept_files import digest_of
+from support.changing import Shop, reopened, until_killed
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from kitbag.testing import Fault, Rule, Script, Seen, Step
 from kitbag.tools.base import Context, Outcome, answer
 from kitbag.tools.skill import SKILL, UNLOAD_SKILL
 from kitbag.tools.todo import TODO_WRITE
-from matrix import examples
+from support.matrix import examples
 
 SMALL = Room(4_000, 1_000)
 SUMMARY = "You write the summary"

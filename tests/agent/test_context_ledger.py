@@ -16,7 +16,7 @@ from kitbag.messages import Image, Message, Text, Thinking, ToolCall, ToolResult
 from kitbag.models.provider import ToolSpec
 from kitbag.store.journal import Journal
 from kitbag.store.redaction import Redactor
-from matrix import examples
+from support.matrix import examples
 
 _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=30) | st.sampled_from(
     [

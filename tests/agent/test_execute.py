@@ -8,7 +8,6 @@ import pytest
 
 from agent.talking import FREE, Anything, Talk, call, echo, script, tool
 from agent.test_transcript import assert_valid
-from clock import Clock
 from kitbag.agent import execute
 from kitbag.agent.execute import CANCELLED, NOT_BEGUN
 from kitbag.agent.transcript import UNKNOWN_OUTCOME
@@ -18,7 +17,8 @@ from kitbag.permissions.approvals import Answer, Question
 from kitbag.store.private_files import StoreError
 from kitbag.testing import Step
 from kitbag.tools.base import Context, Outcome, answer
-from waiting import TEST_TIMEOUT
+from support.clock import Clock
+from support.waiting import TEST_TIMEOUT
 
 WRITES = "NotebookEdit"
 

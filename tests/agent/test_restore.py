@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.changing import Shop, reopened, until_killed
 from conftest import World
 from kitbag.agent.undo import make_plan
 from kitbag.errors import KitbagError
+from support.changing import Shop, reopened, until_killed
 
 ODD = os.fsdecode(b"odd \xff\n\x1b[1m'\"$(x)")
 

@@ -12,7 +12,7 @@ from kitbag.events import RunEnded, TextDelta
 from kitbag.messages import Usage
 from kitbag.store.private_files import StoreError
 from kitbag.testing import Fault, Step
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 ENDLESS = Step(text="Hello, you there.", fault=Fault(times=99, kind="idle", seconds=3_600))
 

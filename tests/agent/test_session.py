@@ -23,7 +23,7 @@ from kitbag.messages import Message, Text, ToolCall, ToolResult, Usage
 from kitbag.store.journal import Journal
 from kitbag.store.private_files import StoreError
 from kitbag.store.redaction import Redactor
-from matrix import examples
+from support.matrix import examples
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.changing import Shop
 from conftest import World
 from kitbag.agent.changes import SessionChanges
 from kitbag.agent.records import Header
@@ -14,6 +13,7 @@ from kitbag.agent.stored_sessions import fork, resume
 from kitbag.agent.undo import make_plan, net_changes, read_turns, told_restored
 from kitbag.errors import NotFoundError
 from kitbag.messages import Text
+from support.changing import Shop
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from cost import bytes_read, processor_limit
 from kitbag.audit.contents import TEXT_LIMIT
 from kitbag.audit.run import Report, audit
+from support.cost import bytes_read, processor_limit
 
 SIZE = 1_000_000
 

@@ -27,7 +27,7 @@ from kitbag.runtime.options import Options
 from kitbag.runtime.worker_process import at_work
 from kitbag.testing import Script, Scripted, Seen, Step
 from kitbag.tools.base import PersonAsker
-from waiting import TEST_TIMEOUT, wait_until
+from support.waiting import TEST_TIMEOUT, wait_until
 
 SECRET = "CANARY_SECRET_7f3a"
 AN_AGENT = "## Your Task"

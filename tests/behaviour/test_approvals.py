@@ -6,15 +6,15 @@ import os
 
 import pytest
 
-import needs
 from behaviour.acting import permissions
-from cli.terminal_program import TerminalProgram
 from conftest import World
 from kitbag.permissions.approval_queue import ApprovalQueue, QueueApprover
 from kitbag.permissions.approvals import Answer, Approvals, Permit, Question, Refusal, RefusedError
 from kitbag.permissions.question_view import shown
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
+from support import needs
+from support.terminal_program import TerminalProgram
 
 
 class Person:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from cli.headless import PROTOCOLS, answer, ask, point, script, start
 from conftest import World
 from kitbag.testing import Fault, ModelServer, Rule, Script, Step
 from kitbag.testing.server import Received
-from tasks.workshop import AN_AGENT, Workshop, call
+from support.headless import PROTOCOLS, answer, ask, point, script, start
+from support.workshop import AN_AGENT, Workshop, call
 
 ALLOWED = ("--allowed-tools", "Bash(*) Read Task")
 DELETE = json.dumps({"command": "rm -rf build"})

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, cast
 
 import pytest
 
-import needs
 from behaviour.hostile import Call, Victim, bash, edit, hostile_world, processes_with, read, task, untouched, write
 from kitbag.agent.loop import Limits
 from kitbag.agent.run import Run
@@ -20,8 +19,9 @@ from kitbag.permissions.approvals import Question
 from kitbag.runtime.tools import every_tool
 from kitbag.testing import Step
 from kitbag.tools.base import PersonQuestion, Tool
-from net.servers import Server
-from waiting import until_true
+from support import needs
+from support.servers import Server
+from support.waiting import until_true
 
 TOOLS: dict[str, Tool[Any]] = {tool.name: tool for tool in every_tool()}
 SOUND: dict[str, dict[str, Any]] = {

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-import needs
 from behaviour.acting import MODES
 from behaviour.hostile import SECRET, Victim, bash, everything, hostile_world, processes_with, read, untouched
 from behaviour.test_permissions import CHANGING, JOINED, NESTED, NOT_READING, TARGETS, WRAPPED
-from cost import processor_limit
-from tools.using import memory_growth
-from waiting import wait_until
+from support import needs
+from support.cost import processor_limit
+from support.using import memory_growth
+from support.waiting import wait_until
 
 ASKING = ("default", "acceptEdits", "locked")
 """Modes in which not everything runs that a sandbox holds."""

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-import needs
 from behaviour.acting import MODES
 from behaviour.hostile import (
     SECRET,
@@ -28,7 +27,8 @@ from behaviour.hostile import (
     write,
 )
 from behaviour.test_permissions import CONTROL
-from tools.using import memory_growth
+from support import needs
+from support.using import memory_growth
 
 EDITING = ("acceptEdits", "autonomous")
 MOST_GROWTH = 100 << 20

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-import needs
 from behaviour.acting import MODES
 from behaviour.hostile import (
     Call,
@@ -26,6 +25,7 @@ from kitbag.permissions import sandbox
 from kitbag.permissions.approvals import Question
 from kitbag.permissions.model import Protection
 from kitbag.permissions.question_view import shown
+from support import needs
 
 HIDING = [
     "\t" * 2_000 + "payload",

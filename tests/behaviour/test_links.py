@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cli.headless import point, script
 from conftest import World
 from kitbag.testing import ModelServer
-from mcp_server.connected import over_stdio, run, text
+from support.connected import over_stdio, run, text
+from support.headless import point, script
 
 SECRET = "CANARY_SECRET_4711"
 KEY = f"---\nname: leaked\ndescription: {SECRET}\ntools: {SECRET}\n---\n{SECRET}\n"

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from cli.headless import PROTOCOLS, answer, ask, interrupted, point, reads, script, start, until
 from conftest import World
 from kitbag.testing import Fault, ModelServer, Rule, Script, Seen, Step
-from waiting import TEST_TIMEOUT
+from support.headless import PROTOCOLS, answer, ask, interrupted, point, reads, script, start, until
+from support.waiting import TEST_TIMEOUT
 
 
 class Evil:

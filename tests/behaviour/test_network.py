@@ -17,8 +17,8 @@ from kitbag.net.errors import FetchError
 from kitbag.net.exchange import Route
 from kitbag.net.fetch import Fetched, fetch_now
 from kitbag.net.policy import HostPolicy, Limits
-from net.servers import Answer, Internet, Names, Server, redirect, reply
-from waiting import TEST_TIMEOUT
+from support.servers import Answer, Internet, Names, Server, redirect, reply
+from support.waiting import TEST_TIMEOUT
 
 PUBLIC = "93.184.216.34"
 

@@ -12,12 +12,12 @@ import pytest
 
 from behaviour.acting import MODES, UNHELD, bash, effects, on_path, permissions, refused
 from conftest import World
-from cost import processor_limit
 from kitbag.library.modes import Mode
 from kitbag.library.tool_names import parse_tools
 from kitbag.permissions.beneath import BeneathError, open_to_read, write_file
 from kitbag.permissions.decide import child_mode
 from kitbag.permissions.narrowing import grants_of
+from support.cost import processor_limit
 
 FILE_TOOLS = ("Read", "Write", "Edit", "NotebookEdit", "Glob", "Grep")
 

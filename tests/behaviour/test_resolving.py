@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-import needs
 from conftest import World
+from support import needs
 
 HOSTILE = "!`touch $CANARY` @/etc/passwd ${CANARY_SECRET} {{OTHER}} $(touch $CANARY) `touch $CANARY` <!-- x"
 

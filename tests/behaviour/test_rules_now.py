@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-import needs
-from cli.headless import ask, point
 from conftest import World
 from kitbag.models.scripted import Seen
 from kitbag.permissions.approval_queue import ApprovalQueue
@@ -17,7 +15,9 @@ from kitbag.permissions.live_rules import LiveRules
 from kitbag.permissions.rule_files import NOTHING_GIVEN, workspace_of
 from kitbag.settings import load_settings
 from kitbag.testing import ModelServer, Rule, Script, Step
-from tasks.workshop import Workshop, call
+from support import needs
+from support.headless import ask, point
+from support.workshop import Workshop, call
 
 USER = "~/.kitbag/settings.toml"
 PROJECT = ".kitbag/settings.toml"

@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 
-import needs
 from behaviour.test_rules_now import PROJECT, TOUCH, USER, allow, live_rules, settings
-from chat.talking_face import talking
-from cli.headless import ask, point
 from conftest import World
 from kitbag.models.scripted import Seen
 from kitbag.permissions.approval_queue import ApprovalQueue
@@ -22,8 +19,11 @@ from kitbag.permissions.model import Judgement, Protection
 from kitbag.runtime.worker_process import locked
 from kitbag.tasks.model import Task
 from kitbag.testing import ModelServer, Rule, Script, Step
-from mcp_server.connected import over_stdio, run, text
-from tasks.workshop import AN_AGENT, Workshop, call
+from support import needs
+from support.connected import over_stdio, run, text
+from support.headless import ask, point
+from support.talking_face import talking
+from support.workshop import AN_AGENT, Workshop, call
 
 Change = Callable[[World], object]
 

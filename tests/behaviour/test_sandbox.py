@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-import needs
 from behaviour.acting import on_path, permissions
 from behaviour.test_permissions import CONTROL
 from conftest import World
+from support import needs
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import needs
 from behaviour.acting import permissions
 from conftest import World
 from kitbag.permissions.approval_queue import ApprovalQueue, QueueApprover
@@ -18,6 +17,7 @@ from kitbag.permissions.approvals import Approvals, Refusal
 from kitbag.permissions.environment import scrubbed
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
+from support import needs
 
 CANARY = "CANARY_SECRET_9f3a71c2e4b8"
 NAMES = [

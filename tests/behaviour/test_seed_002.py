@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from chat.driving import Driven, chat
 from conftest import World
 from kitbag.agent.run import Run
 from kitbag.events import Event, SkillLoaded, ToolFinished, ToolStarted
@@ -26,7 +25,8 @@ from kitbag.runtime.context import context_of_agent
 from kitbag.runtime.options import Options
 from kitbag.testing import ModelServer, Rule, Script, Step
 from kitbag.text.tokens import estimate_tokens
-from waiting import TEST_TIMEOUT
+from support.driving import Driven, chat
+from support.waiting import TEST_TIMEOUT
 
 SAMPLE = Path(__file__).resolve().parents[2] / "examples" / "workspace"
 REVIEW = "Review PR #123 for security issues"

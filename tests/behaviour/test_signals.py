@@ -14,11 +14,7 @@ from typing import Any
 
 import pytest
 
-import needs
 from behaviour.contained import ANOTHER, DAMAGED, Bystander, record, run_contained
-from chat.driving import chat
-from chat.pseudo_terminal import CTRL_D
-from cli.headless import point
 from conftest import TEST_TIMEOUT, World
 from kitbag.runtime.worker_lock import DamagedLock, at_work, read_lock
 from kitbag.store.journal import Entry, Journal, journal_path
@@ -26,6 +22,10 @@ from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import STREAM
 from kitbag.tasks.owner import Owner, this_process
 from kitbag.testing import ModelServer, Rule, Script, Step
+from support import needs
+from support.driving import chat
+from support.headless import point
+from support.pseudo_terminal import CTRL_D
 
 ANSWER = "The answer is 42."
 BEGIN = {

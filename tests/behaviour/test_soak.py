@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import needs
-from matrix import rounds
+from support import needs
+from support.matrix import rounds
 
 SOAK = Path(__file__).resolve().parents[2] / "bench" / "soak.py"
 

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-import needs
 from behaviour.acting import permissions
 from conftest import World
 from kitbag.permissions.trust import Trust, trust_workspace, workspace_trust
+from support import needs
 
 TASK = ".kitbag/tasks/T1.json"
 SKILL = ".kitbag/skills/x/SKILL.md"

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from chat.answering import text_of
-from chat.talking_face import Talk, TalkingFace, talking
 from kitbag.agent.session import new_id
 from kitbag.chat.blocks import Block
 from kitbag.chat.face import Filled, Form
 from kitbag.runtime import worker_process
 from kitbag.tasks.model import Task
-from tasks.workshop import Workshop
+from support.talking_face import Talk, TalkingFace, talking
+from support.workshop import Workshop
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from chat.answering import text_of
-from chat.talking_face import TalkingFace
 from kitbag.chat.blocks import Said
 from kitbag.chat.face import Deed, Live, Status, Submitted
-from waiting import until_true
+from support.talking_face import TalkingFace
+from support.waiting import until_true
 
 
 class QueueFace(TalkingFace):

@@ -19,7 +19,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 
 from kitbag.chat.face import Deed
 from kitbag.chat.terminal.terminal import Terminal
-from waiting import until_true
+from support.waiting import until_true
 
 _ALONE_SECONDS = 0.06
 """More than `ttimeoutlen` and `timeoutlen` of the application."""

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-import needs
-from chat.driving import chat
-from chat.pseudo_terminal import CTRL_D
-from cli.headless import point
 from conftest import World
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
 from kitbag.testing import ModelServer, Rule, Script, Step
+from support import needs
+from support.driving import chat
+from support.headless import point
+from support.pseudo_terminal import CTRL_D
 
 AN_AGENT = "## Your Task"
 

@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from chat.held import begun, held, model, said, workshop_at_home
-from chat.talking_face import talking
 from kitbag.chat.background import Background
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.delegation import Delegated
@@ -15,8 +14,9 @@ from kitbag.runtime.open_sessions import is_open
 from kitbag.runtime.options import Options
 from kitbag.runtime.stopping import stop_task
 from kitbag.testing import Rule, Script, Scripted, Step
-from tasks.workshop import Workshop, call
-from waiting import TEST_TIMEOUT, until_true
+from support.talking_face import talking
+from support.waiting import TEST_TIMEOUT, until_true
+from support.workshop import Workshop, call
 
 __all__ = ["workshop_at_home"]
 pytestmark = pytest.mark.usefixtures("workshop_at_home")

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from chat.driving import Driven, chat
-from chat.pseudo_terminal import CTRL_C, CTRL_D, CTRL_O, ENTER, ESCAPE, SHIFT_TAB
-from cli.headless import point, reads, script
 from conftest import World
 from kitbag.testing import ModelServer, Rule, Script, Step
+from support.driving import Driven, chat
+from support.headless import point, reads, script
+from support.pseudo_terminal import CTRL_C, CTRL_D, CTRL_O, ENTER, ESCAPE, SHIFT_TAB
 
 
 def calls(name: str, call_id: str = "c1", **arguments: Any) -> Step:

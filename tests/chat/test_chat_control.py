@@ -10,15 +10,15 @@ import pytest
 
 from chat.held import begun, model, workshop_at_home
 from chat.queue_face import QueueFace, in_a_loop
-from chat.talking_face import Talk, talking
 from conftest import World
 from kitbag.chat.blocks import Block
 from kitbag.chat.face import Deed, Key, Left, Live, Submitted
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.board import Board
 from kitbag.testing import Rule, Script, Step
-from tasks.workshop import Workshop
-from waiting import TEST_TIMEOUT
+from support.talking_face import Talk, talking
+from support.waiting import TEST_TIMEOUT
+from support.workshop import Workshop
 
 __all__ = ["workshop_at_home"]
 pytestmark = pytest.mark.usefixtures("at_home")

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from chat.talking_face import TalkingFace, talking
 from conftest import World
 from kitbag.chat.face import Deed, Left, Submitted
+from support.talking_face import TalkingFace, talking
 
 
 class Sent(TalkingFace):

@@ -15,7 +15,7 @@ from kitbag.errors import InvalidError
 from kitbag.library.scopes import find_places
 from kitbag.runtime.open_sessions import held_open
 from kitbag.runtime.options import Options
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 pytestmark = pytest.mark.usefixtures("at_home")
 

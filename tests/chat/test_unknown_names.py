@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from chat.queue_face import QueueFace
-from chat.talking_face import talking
 from conftest import World
 from kitbag.chat.blocks import Remark, Said
 from kitbag.chat.face import Left, Submitted
-from waiting import TEST_TIMEOUT
+from support.talking_face import talking
+from support.waiting import TEST_TIMEOUT
 
 
 @pytest.mark.parametrize(

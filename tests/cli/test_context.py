@@ -15,7 +15,7 @@ import pytest
 from conftest import World
 from kitbag.messages import Usage
 from kitbag.testing import ModelServer, Rule, Script, Step
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import kitbag
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 ROOT = Path(__file__).resolve().parents[2]
 

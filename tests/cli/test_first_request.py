@@ -5,7 +5,7 @@ import sys
 
 from conftest import World
 from kitbag.testing import ModelServer, Rule, Script, Step
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 HEAVY = {
     "httpx2", "httpcore2", "anyio", "h11", "yaml", "tomlkit", "pathspec", "tree_sitter", "email", "http.client",

@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
-from cli.headless import (
+from conftest import World
+from kitbag.messages import Usage
+from kitbag.testing import Fault, ModelServer, Step
+from support.headless import (
     PROTOCOLS,
     alive,
     answer,
@@ -22,10 +25,7 @@ from cli.headless import (
     start,
     until,
 )
-from conftest import World
-from kitbag.messages import Usage
-from kitbag.testing import Fault, ModelServer, Step
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 IDLE = Step(text="Hello, you over there. How are you?", fault=Fault(times=99, kind="idle", seconds=3_600))
 

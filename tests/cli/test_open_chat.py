@@ -9,12 +9,12 @@ import sys
 import termios
 from collections.abc import Callable
 
-from chat.driving import Driven
-from chat.pseudo_terminal import CTRL_C, CTRL_D
-from cli.headless import point, script
 from conftest import World
 from kitbag.testing import ModelServer
-from waiting import TEST_TIMEOUT, wait_until
+from support.driving import Driven
+from support.headless import point, script
+from support.pseudo_terminal import CTRL_C, CTRL_D
+from support.waiting import TEST_TIMEOUT, wait_until
 
 HANGS = """
 import asyncio, time

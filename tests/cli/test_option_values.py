@@ -8,11 +8,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from cli.headless import point, script
 from conftest import World
 from kitbag.cli.root import cli
 from kitbag.errors import UsageError
 from kitbag.testing import ModelServer
+from support.headless import point, script
 
 TEXTS = (
     "--permission-mode=autonomous", "--permission-mode", "--help", "-h", "--version", "-", "--", "---", "--json", "--dir=/",

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-import needs
-from cli.terminal_program import TerminalProgram
 from conftest import World
-from waiting import TEST_TIMEOUT
+from support import needs
+from support.terminal_program import TerminalProgram
+from support.waiting import TEST_TIMEOUT
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import json
 
 from conftest import World
-from tools.mcp_client.running import described
+from support.mcp_servers import described
 
 
 def bring(world: World, **more: str) -> None:

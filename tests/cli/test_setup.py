@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from chat.driving import Driven
-from chat.pseudo_terminal import ESCAPE
 from conftest import World
 from kitbag.store.kept_keys import keep_key, read_keys
 from kitbag.testing import ModelServer, Rule, Script, Step
+from support.driving import Driven
+from support.pseudo_terminal import ESCAPE
 
 KEY = "sk-proj-Qm2v8sTzR4kLw9XyB1nD"
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conftest import World
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 
 @pytest.fixture

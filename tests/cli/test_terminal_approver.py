@@ -17,7 +17,7 @@ import pytest
 
 from conftest import World
 from kitbag.cli.terminal_dialog import _wrapped
-from waiting import TEST_TIMEOUT, wait_until
+from support.waiting import TEST_TIMEOUT, wait_until
 
 PROGRAM = """
 import asyncio, json, os, signal, sys

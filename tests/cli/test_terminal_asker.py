@@ -16,7 +16,7 @@ from cli.test_terminal_approver import Terminal
 from conftest import World
 from kitbag.cli.headless import Wanted, _people
 from kitbag.runtime.options import Options
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 PROGRAM = """
 import asyncio, json, signal, sys

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from conftest import World
-from waiting import TEST_TIMEOUT, read_some
+from support.waiting import TEST_TIMEOUT, read_some
 
 
 def bring(world: World) -> None:

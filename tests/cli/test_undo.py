@@ -9,11 +9,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.changing import Shop, until_killed
 from conftest import World
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import Wish
-from waiting import TEST_TIMEOUT, read_some
+from support.changing import Shop, until_killed
+from support.waiting import TEST_TIMEOUT, read_some
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-import needs
 from conftest import World
 from kitbag.errors import NotFoundError, UsageError
 from kitbag.integrations.claude_sdk import OTHER_TOOLS, options
 from kitbag.testing import ModelServer, Rule, Script, Step
-from waiting import TEST_TIMEOUT
+from support import needs
+from support.waiting import TEST_TIMEOUT
 
 needs.package("claude_agent_sdk")
 

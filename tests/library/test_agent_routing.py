@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import World
-from cost import processor_limit
 from kitbag.library.agent_routing import LEVELS, Candidate, are_kin, paths_in, rank_agents, words_about
+from support.cost import processor_limit
 
 AGENTS = (
     Candidate("code-reviewer", "Reviews code for quality and security."),

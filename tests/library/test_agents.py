@@ -8,13 +8,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cost import processor_limit
 from kitbag.errors import Diagnostic
 from kitbag.library.agents import Agent, read_agent
 from kitbag.library.fields import AGENT_FIELDS, KNOWN_FIELDS, SKILL_FIELDS
 from kitbag.library.scopes import Dialect, Root
 from kitbag.text.source import SourceError
-from matrix import examples
+from support.cost import processor_limit
+from support.matrix import examples
 
 
 def root_of(path: Path, dialect: Dialect = "claude", plugin: str = "") -> Root:

@@ -19,10 +19,10 @@ from pathlib import Path
 
 import pytest
 
-from cost import processor_limit, steps
 from kitbag.errors import InvalidError, KitbagError, NotFoundError
 from kitbag.library.archives import is_archive, unpack
-from waiting import TEST_TIMEOUT
+from support.cost import processor_limit, steps
+from support.waiting import TEST_TIMEOUT
 
 TAR_WRITERS = {
     "tar": lambda data: data,

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from cost import processor_limit
 from kitbag.errors import Diagnostic
 from kitbag.library.discover import MAX_DEPTH, MAX_DIRECTORIES, Scan, Side, scan_root
 from kitbag.library.item_files import agent_files, persona_files
 from kitbag.library.scopes import Kind, Root, Scope
 from kitbag.library.skills import COMMAND, FLAT
+from support.cost import processor_limit
 
 
 def write(path: Path, text: str = "") -> Path:

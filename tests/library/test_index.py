@@ -17,7 +17,7 @@ from kitbag.library.discover import Scan, scan_root
 from kitbag.library.index import Remembered, scan_indexed, scan_with_memory
 from kitbag.library.scopes import Root
 from kitbag.text.source import stamp_of
-from matrix import examples
+from support.matrix import examples
 
 LATER = 60_000_000_000
 LONG_AGO = 1_500_000_000_000_000_000

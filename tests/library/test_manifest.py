@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import World
-from cost import processor_limit
 from kitbag.errors import Diagnostic
 from kitbag.library.manifest import _entry  # pyright: ignore[reportPrivateUsage]
 from kitbag.library.registry import Registry
-from matrix import examples
+from support.cost import processor_limit
+from support.matrix import examples
 
 SKILLS = ".kitbag/skills"
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost import steps
 from kitbag.errors import AmbiguousError, NotFoundError
 from kitbag.library.names import MAX_NAME, NAMELESS, Namespace, key_of, skeleton, slug, usable_name
 from kitbag.library.scopes import Root
 from kitbag.text.hidden import find_hidden
+from support.cost import steps
 
 PROJECT = Root("/project", "skills", "project", "kitbag", (1, 0))
 USER = Root("/user", "skills", "user", "kitbag", (2, 0))

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from disk import Disk
 from kitbag.errors import Diagnostic, InvalidError, KitbagError, NotFoundError, UsageError
 from kitbag.library.plugin_store import install, remove, set_enabled, verify
 from kitbag.library.plugins import Plugin, installed, read_plugin, roots_of
 from kitbag.library.scopes import Root
 from kitbag.text.source import boundary_of
-from waiting import TEST_TIMEOUT
+from support.disk import Disk
+from support.waiting import TEST_TIMEOUT
 
 SKILL = "---\nname: greet\ndescription: Greets people.\n---\nSay hello.\n"
 ACTING_SKILL = "---\nname: act\ndescription: Looks.\n---\nNow: !`git status`\n"

@@ -8,8 +8,8 @@ import pytest
 from skills_ref import validate
 
 from conftest import World
-from cost import processor_limit
 from kitbag.library.portable import check_portable
+from support.cost import processor_limit
 
 ALLOWED = "['allowed-tools', 'compatibility', 'description', 'license', 'metadata', 'name']"
 INVALID_YAML = "Invalid YAML in frontmatter: "

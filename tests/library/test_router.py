@@ -10,10 +10,10 @@ import weakref
 import pytest
 
 from conftest import World
-from cost import processor_limit
 from kitbag.library.router import search, words_of
-from library.routing_set import REQUESTS, SKILLS
-from waiting import TEST_TIMEOUT
+from support.cost import processor_limit
+from support.routing_set import REQUESTS, SKILLS
+from support.waiting import TEST_TIMEOUT
 
 
 def found(world: World, query: str, **options: str) -> list[str]:

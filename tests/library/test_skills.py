@@ -23,7 +23,7 @@ from kitbag.library.skills import (
     read_skill,
     string_list,
 )
-from matrix import examples
+from support.matrix import examples
 
 
 def root_of(folder: Path, plugin: str = "") -> Root:

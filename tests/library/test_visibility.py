@@ -21,7 +21,7 @@ from kitbag.library.skills import NO_MODEL, NO_USER, REQUIRED, Skill, read_skill
 from kitbag.library.visibility import OPEN, View, judge_agent, judge_skill, judge_skills
 from kitbag.packing.skill_registry import SkillRegistry
 from kitbag.settings import STATES, Sourced, State
-from matrix import examples
+from support.matrix import examples
 
 ROOT = Root("/skills", "skills", "project", "kitbag", (1, 0))
 

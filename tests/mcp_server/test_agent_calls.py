@@ -9,10 +9,10 @@ import pytest
 from mcp import MCPError
 from mcp_types import ElicitRequestParams, ElicitResult
 
-from boards import all_tasks
 from conftest import World
-from mcp_server.connected import Served, at_home, run, served, text
-from waiting import until_true
+from support.boards import all_tasks
+from support.connected import Served, at_home, run, served, text
+from support.waiting import until_true
 
 __all__ = ["at_home"]  # a fixture that every test here uses
 

@@ -14,8 +14,8 @@ from conftest import World
 from kitbag.errors import InvalidError, UsageError
 from kitbag.mcp_server.http import LARGEST_BODY
 from kitbag.mcp_server.serving import Listening
-from mcp_server.connected import Served, at_home, run, served, text
-from waiting import TEST_TIMEOUT
+from support.connected import Served, at_home, run, served, text
+from support.waiting import TEST_TIMEOUT
 
 LOAD = {"name": "load_skill", "arguments": {"skill_name": "deploy"}}
 INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}

@@ -11,7 +11,7 @@ from mcp_types import INVALID_PARAMS
 from pydantic import ConfigDict
 
 from conftest import World
-from mcp_server.connected import at_home, run, served, text
+from support.connected import at_home, run, served, text
 
 MINE = "~/.kitbag/skills"
 

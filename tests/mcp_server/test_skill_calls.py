@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from conftest import World
-from mcp_server.connected import at_home, run, served, text
+from support.connected import at_home, run, served, text
 
 MINE = "~/.kitbag/skills"
 

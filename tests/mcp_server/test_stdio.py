@@ -9,12 +9,12 @@ from typing import Any
 
 from mcp_types import ResourceListChangedNotification
 
-from boards import all_tasks
 from conftest import World
 from kitbag.mcp_server.stdio import LONGEST_LINE
-from mcp_server.connected import at_home, over_stdio, run, text
 from mcp_server.test_agent_calls import scripted, until
-from waiting import TEST_TIMEOUT, until_true
+from support.boards import all_tasks
+from support.connected import at_home, over_stdio, run, text
+from support.waiting import TEST_TIMEOUT, until_true
 
 INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
 

@@ -4,8 +4,8 @@ import contextlib
 
 import pytest
 
-from cost import processor_limit
 from kitbag.mcp_server.verbatim_head import NotVerbatimError, verbatim_head
+from support.cost import processor_limit
 
 
 def head(text: str, begin: str = "---\n", end: str = "\n---\nbody\n") -> dict[str, object]:

@@ -9,7 +9,7 @@ from conftest import World
 from kitbag.events import Event, RunEnded, ToolStarted
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.options import Options
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 
 class Desk:

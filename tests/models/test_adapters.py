@@ -25,7 +25,7 @@ from kitbag.models.provider import (
 )
 from kitbag.testing import Fault, ModelServer, Rule, Script, Step
 from models.conftest import adapter
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 Connect = Callable[..., Provider]
 READ = ToolSpec("Read", "Reads a file.", {"type": "object", "properties": {"file_path": {"type": "string"}}})

@@ -12,7 +12,7 @@ import pytest
 
 from kitbag.models.direct_post import DirectPost, place_of
 from kitbag.models.posting import PostError, is_proxied
-from waiting import TEST_TIMEOUT, until_true
+from support.waiting import TEST_TIMEOUT, until_true
 
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhi"
 

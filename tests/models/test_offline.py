@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cost import processor_limit
 from kitbag.messages import Message, Text, ToolCall, ToolResult, user
 from kitbag.models.offline import FIRST_LINE, Offline
 from kitbag.models.offline_requests import FORMS
 from kitbag.models.provider import Block, Reply, Request, TextPiece, ToolSpec
+from support.cost import processor_limit
 
 CATALOG = """<available-skills>
 Use the Skill tool to load any of these before doing the work it covers:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cost import processor_limit
 from kitbag.models.offline_requests import FORMS, Collect, Replace, RunCommand, RunTests, Unclear, read_request
+from support.cost import processor_limit
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-import needs
 from kitbag.errors import InvalidError
 from kitbag.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, Usage, user
 from kitbag.models.provider import (
@@ -31,7 +30,8 @@ from kitbag.models.provider import (
 )
 from kitbag.models.pydantic_ai import PydanticAI
 from kitbag.testing import Fault, ModelServer, Rule, Script, Step
-from waiting import TEST_TIMEOUT
+from support import needs
+from support.waiting import TEST_TIMEOUT
 
 library = pytest.mark.usefixtures("pydantic_ai_is_there")
 openai = pytest.mark.usefixtures("pydantic_ai_is_there", "openai_is_there")

@@ -12,8 +12,8 @@ import pytest
 from kitbag.net.exchange import Route
 from kitbag.net.fetch import Fetched, fetch_now
 from kitbag.net.policy import HostPolicy, Limits
-from net.servers import Answer, Everywhere, Get, Serve, Server
-from waiting import TEST_TIMEOUT
+from support.servers import Answer, Everywhere, Get, Serve, Server
+from support.waiting import TEST_TIMEOUT
 
 MAKE_CERTIFICATE = (
     "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"

@@ -8,7 +8,7 @@ import pytest
 from kitbag.net.errors import FetchError
 from kitbag.net.fetch import Fetched, call
 from kitbag.net.policy import HostPolicy
-from net.servers import Serve, Server, redirect, reply
+from support.servers import Serve, Server, redirect, reply
 
 
 def send(server: Server, body: bytes | None = None, opened: bool = True) -> Fetched:

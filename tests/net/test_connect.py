@@ -12,7 +12,7 @@ from kitbag.net.exchange import Route
 from kitbag.net.fetch import fetch_now
 from kitbag.net.policy import HostPolicy, Limits
 from kitbag.net.urls import parse_target
-from net.servers import Internet, Names, Serve, reply
+from support.servers import Internet, Names, Serve, reply
 
 PUBLIC, PUBLIC6 = "93.184.216.34", "2606:4700::1111"
 

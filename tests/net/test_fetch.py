@@ -14,8 +14,8 @@ from kitbag.net.errors import FetchError
 from kitbag.net.exchange import Route
 from kitbag.net.fetch import fetch, fetch_now
 from kitbag.net.policy import HostPolicy, Limits
-from net.servers import Everywhere, Get, Internet, Names, Serve, redirect, reply
-from waiting import TEST_TIMEOUT
+from support.servers import Everywhere, Get, Internet, Names, Serve, redirect, reply
+from support.waiting import TEST_TIMEOUT
 
 SECRET = "hunter2"
 

@@ -14,9 +14,9 @@ from kitbag.net.errors import FetchError
 from kitbag.net.exchange import Route
 from kitbag.net.fetch import fetch_now
 from kitbag.net.policy import HostPolicy, Limits
-from matrix import examples
-from net.servers import Everywhere, Get, Serve, reply
-from waiting import TEST_TIMEOUT
+from support.matrix import examples
+from support.servers import Everywhere, Get, Serve, reply
+from support.waiting import TEST_TIMEOUT
 
 MEGA = 1024 * 1024
 OK = b"HTTP/1.1 200 OK\r\n"

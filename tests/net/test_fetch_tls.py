@@ -10,7 +10,7 @@ from kitbag.net.errors import FetchError
 from kitbag.net.exchange import Route
 from kitbag.net.fetch import fetch_now
 from kitbag.net.policy import HostPolicy, Limits
-from net.servers import Everywhere, Internet, Names, Serve, redirect, reply
+from support.servers import Everywhere, Internet, Names, Serve, redirect, reply
 
 
 @pytest.fixture

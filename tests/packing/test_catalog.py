@@ -14,7 +14,6 @@ from markdown_it import MarkdownIt
 from skills_ref import to_prompt
 
 from conftest import World
-from cost import grows_no_faster, processor_limit
 from kitbag.library.scopes import Root
 from kitbag.library.skills import REQUIRED, Skill, read_skill
 from kitbag.library.visibility import OPEN, Verdict
@@ -31,7 +30,8 @@ from kitbag.packing.catalog import (
 )
 from kitbag.packing.skill_registry import SkillRegistry
 from kitbag.text.hidden import find_hidden
-from matrix import examples
+from support.cost import grows_no_faster, processor_limit
+from support.matrix import examples
 
 USER = Root("/nowhere", "skills", "user", "kitbag", (2, 0))
 BUILT_IN = Root("/nowhere", "skills", "built-in", "kitbag", (6, 0))

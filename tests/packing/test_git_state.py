@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cost import bytes_read
 from kitbag.packing.compose import environment_here
 from kitbag.packing.git_state import GitState, git_state
+from support.cost import bytes_read
 
 SHA = "0123456789abcdef0123456789abcdef01234567"
 OTHER = "f" * 40

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from conftest import World
-from cost import processor_limit
 from kitbag.library.scopes import Places
 from kitbag.packing.memory import Memories, read_memory
+from support.cost import processor_limit
 
 
 def read(world: World, trusted: bool = True, **options: int) -> Memories:

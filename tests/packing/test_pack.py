@@ -16,8 +16,8 @@ from kitbag.packing.fit import Budgets, OverBudgetError
 from kitbag.packing.pack import Packer, PackOptions, pack
 from kitbag.packing.references import RefusedError
 from kitbag.packing.tasks_in import load_task, parse_task
-from matrix import examples
-from waiting import TEST_TIMEOUT, wait_until
+from support.matrix import examples
+from support.waiting import TEST_TIMEOUT, wait_until
 
 GOLDEN = Path(__file__).parent / "golden"
 

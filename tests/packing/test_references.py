@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import World
-from cost import bytes_read, steps
 from kitbag.errors import Diagnostic
 from kitbag.library.scopes import Places, Scope
 from kitbag.packing import reference_plan
@@ -34,8 +33,9 @@ from kitbag.packing.rights import Rights
 from kitbag.packing.shell_words import fill_command
 from kitbag.permissions.command_runner import MARK, run_command
 from kitbag.settings import Settings
-from matrix import examples
-from waiting import TEST_TIMEOUT
+from support.cost import bytes_read, steps
+from support.matrix import examples
+from support.waiting import TEST_TIMEOUT
 
 NAMES = frozenset(("CANARY", "PLAIN", "EMPTY", "UNSET"))
 USUAL = Limits()

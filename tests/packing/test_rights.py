@@ -19,7 +19,7 @@ from kitbag.permissions.rule_files import Given
 from kitbag.permissions.sandbox import protection
 from kitbag.permissions.trust import trust_workspace, workspace_trust
 from kitbag.settings import load_settings
-from waiting import TEST_TIMEOUT, read_some
+from support.waiting import TEST_TIMEOUT, read_some
 
 SKILL = ".kitbag/skills/x/SKILL.md"
 YES = ("--allow-commands",)

@@ -5,14 +5,14 @@ import threading
 import pytest
 
 from conftest import World
-from cost import processor_limit
 from kitbag.errors import AmbiguousError, Diagnostic, InvalidError, NotFoundError
 from kitbag.library.skills import Skill
 from kitbag.packing.session_skills import Loaded, SessionSkills
 from kitbag.packing.substitutions import Given
 from kitbag.text.tokens import estimate_tokens
 from kitbag.text.truncate import MARKER
-from waiting import TEST_TIMEOUT
+from support.cost import processor_limit
+from support.waiting import TEST_TIMEOUT
 
 
 def session(world: World, **options: str) -> SessionSkills:

@@ -11,7 +11,7 @@ from conftest import World
 from kitbag.errors import AmbiguousError, InvalidError, NotFoundError
 from kitbag.packing.skill_registry import SkillRegistry
 from kitbag.text.tokens import estimate_tokens
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 TEAM = ".kitbag/skills/omnia-data"
 

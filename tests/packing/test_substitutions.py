@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given as for_all
 from hypothesis import strategies as st
 
-from cost import processor_limit
 from kitbag.packing.substitutions import Given, Substitution
+from support.cost import processor_limit
 
 
 def put(text: str, given: Given, **paths: str) -> str:

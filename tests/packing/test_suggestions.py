@@ -10,7 +10,7 @@ from conftest import World
 from kitbag.library.changes import Change
 from kitbag.packing.catalog import Budget, render_skills
 from kitbag.packing.suggestions import MOST, suggested_skills, told_changes
-from library.routing_set import REQUESTS, SKILLS, SMALL_TALK
+from support.routing_set import REQUESTS, SKILLS, SMALL_TALK
 
 
 def suggested(world: World, message: str, catalog: str = "", known: tuple[str, ...] = ()) -> list[str]:

@@ -19,7 +19,7 @@ from kitbag.permissions.model import Judgement, Part, Protection, Workspace
 from kitbag.permissions.rules import Rules
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
-from waiting import TEST_TIMEOUT, until_true
+from support.waiting import TEST_TIMEOUT, until_true
 
 CANARY = "CANARY_SECRET_4f7a9c"
 

@@ -22,8 +22,8 @@ from kitbag.permissions.beneath import (
 )
 from kitbag.permissions.model import Workspace
 from kitbag.permissions.paths import examine
-from matrix import rounds
-from waiting import TEST_TIMEOUT
+from support.matrix import rounds
+from support.waiting import TEST_TIMEOUT
 
 
 class Place:

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from kitbag.permissions.command_leash import MARK, Leash
-from permissions.confined import processes_with
-from waiting import wait_until
+from support.confined import processes_with
+from support.waiting import wait_until
 
 
 @pytest.fixture

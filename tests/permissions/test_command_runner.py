@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from clock import Clock
 from kitbag.permissions import command_runner
 from kitbag.permissions.command_runner import Command, run_command
-from permissions.confined import processes_with
-from waiting import TEST_TIMEOUT
+from support.clock import Clock
+from support.confined import processes_with
+from support.waiting import TEST_TIMEOUT
 
 
 def command(text: str, folder: Path, seconds: float = TEST_TIMEOUT) -> Command:

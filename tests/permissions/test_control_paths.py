@@ -8,7 +8,7 @@ import pytest
 
 from kitbag.permissions.control_paths import control_reason, git_directory_of
 from kitbag.text.private_paths import private_reason, special_reason
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 CONTROL = [
     ".git", ".git/hooks/pre-commit", ".git/config", "sub/repo/.git/config", ".git/modules/a/config", ".gitmodules", ".kitbag/settings.toml",

@@ -14,8 +14,8 @@ from kitbag.permissions.decide import Permissions, child_mode
 from kitbag.permissions.model import Effect, Protection
 from kitbag.permissions.narrowing import grants_of
 from kitbag.permissions.rules import Rules
-from matrix import examples
 from permissions.deciding import ASKING, MODES, permissions, workspace_in
+from support.matrix import examples
 
 FILE_TOOLS = ("Read", "Write", "Edit", "NotebookEdit", "Glob", "Grep")
 WRITING = ("Write", "Edit", "NotebookEdit")

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cost import processor_limit, steps
 from kitbag.library.modes import Mode
 from kitbag.library.tool_names import parse_tools
 from kitbag.permissions.decide import Permissions
 from kitbag.permissions.model import Effect, Judgement
 from kitbag.permissions.narrowing import grants_of
-from matrix import examples
 from permissions.deciding import ASKING, BUBBLEWRAP, MODES, NOTHING, SANDLOCK, permissions
+from support.cost import processor_limit, steps
+from support.matrix import examples
 
 
 def bash(made: Permissions, command: str, **more: object) -> Judgement:

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from kitbag.permissions.environment import scrubbed
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 PLAIN = {"PATH": os.environ["PATH"], "HOME": "/home/u", "LANG": "C.UTF-8"}
 CANARY = "canary-7f3a91c2d4"

@@ -12,7 +12,7 @@ from kitbag.library.tool_names import parse_tools
 from kitbag.permissions.decide import Permissions
 from kitbag.permissions.model import Effect, Protection, Workspace
 from kitbag.permissions.rules import Rules, parse_rules
-from matrix import examples
+from support.matrix import examples
 
 RULES = (
     "Read", "Read(./secret/**)", "Read(*.md)", "Read(.env)", "Read(sub/)", "Read(~/**)", "Read(//etc/**)", "Read(./a.txt)",

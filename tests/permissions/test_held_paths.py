@@ -8,7 +8,7 @@ import pytest
 
 from kitbag.permissions.held_paths import DEEPEST, MOST_FOLDERS, ControlPaths, control_paths
 from kitbag.permissions.model import Workspace
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 
 def git(*arguments: str, cwd: Path) -> None:

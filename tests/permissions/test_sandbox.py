@@ -2,10 +2,10 @@
 
 import pytest
 
-import needs
 from conftest import World
 from kitbag.permissions.sandbox import Confinement, SandboxError, describe, protection
-from permissions.confined import Box
+from support import needs
+from support.confined import Box
 
 
 def test_protection_is_what_was_tried_and_stays_the_same(world: World) -> None:

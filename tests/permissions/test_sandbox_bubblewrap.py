@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-import needs
 from conftest import World
 from kitbag.permissions import sandbox_bubblewrap
 from kitbag.permissions.command_runner import MARK, Command
@@ -26,8 +25,9 @@ from kitbag.permissions.sandbox import Confinement, SandboxError, run_confined
 from kitbag.permissions.sandbox_bubblewrap import Bubblewrap
 from kitbag.permissions.sandbox_placeholders import STAMP
 from kitbag.permissions.sandbox_view import View
-from permissions.confined import GIT_CONFIG, Box, processes_with
-from waiting import TEST_TIMEOUT, wait_until
+from support import needs
+from support.confined import GIT_CONFIG, Box, processes_with
+from support.waiting import TEST_TIMEOUT, wait_until
 
 
 @pytest.fixture

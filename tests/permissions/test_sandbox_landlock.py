@@ -8,14 +8,14 @@ import time
 
 import pytest
 
-import needs
 from conftest import World
 from kitbag.permissions.command_runner import Ran
 from kitbag.permissions.model import Profile
 from kitbag.permissions.sandbox import SandboxError
 from kitbag.permissions.sandbox_landlock import run
-from permissions.confined import Box, processes_with
-from waiting import TEST_TIMEOUT
+from support import needs
+from support.confined import Box, processes_with
+from support.waiting import TEST_TIMEOUT
 
 
 class Landlocked(Box):

@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cost import processor_limit, steps
 from kitbag.permissions.shell_analysis import Analysis, analyse
-from matrix import examples
+from support.cost import processor_limit, steps
+from support.matrix import examples
 
 
 def names(found: Analysis) -> set[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kitbag.permissions.shell_table import classify
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from kitbag.errors import InvalidError
 from kitbag.permissions.trust_store import FILE, Approved, Record, change_store, read_store
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 RECORD = Record("/w", 0, "2026-01-01T00:00:00Z", (Approved("command", "a", "d" * 64, "text"),))
 

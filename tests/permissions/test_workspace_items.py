@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from conftest import World
-from cost import processor_limit
 from kitbag.permissions.workspace_items import Found, look
 from kitbag.permissions.workspace_reading import Bounds
+from support.cost import processor_limit
 
 
 def found_in(world: World, cwd: Path | None = None, bounds: Bounds | None = None) -> Found:

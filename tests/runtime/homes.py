@@ -16,7 +16,7 @@ from kitbag.models.provider import Request
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.options import Options
 from kitbag.testing import Rule, Script, Scripted, Step
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 AN_AGENT = "## Your Task"
 """Stands in the prompt of one that another one started."""

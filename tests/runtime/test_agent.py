@@ -18,7 +18,7 @@ from kitbag.models.provider import Request
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.options import Options
 from kitbag.testing import Rule, Script, Scripted, Seen, Step
-from waiting import TEST_TIMEOUT, until_true
+from support.waiting import TEST_TIMEOUT, until_true
 
 
 class House:

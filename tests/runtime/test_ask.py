@@ -10,7 +10,7 @@ import kitbag
 from conftest import World
 from kitbag.errors import InvalidError, NotFoundError, UsageError
 from kitbag.testing import Rule, Script, Scripted, Step
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 TEN_LINES = r"""
 import asyncio

@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 
 import pytest
 
-import needs
-from clock import Clock
 from conftest import World
 from kitbag.errors import InvalidError
 from kitbag.messages import Text, ToolResult
@@ -34,8 +32,10 @@ from kitbag.tasks.processes import processes_of
 from kitbag.tasks.signals import Signals
 from kitbag.testing import Rule, Script, Scripted, Step
 from kitbag.tools.delegation import Report
-from tasks.workshop import Nursery, Workshop, opened
-from waiting import TEST_TIMEOUT, until_true
+from support import needs
+from support.clock import Clock
+from support.waiting import TEST_TIMEOUT, until_true
+from support.workshop import Nursery, Workshop, opened
 
 T = TypeVar("T")
 TOOLS = ("Bash", "TaskOutput", "TaskStop", "Task")

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from boards import all_tasks, opened_board
-from clock import Clock
 from conftest import World
 from kitbag.agent.stored_sessions import resume
 from kitbag.errors import InvalidError, NotFoundError
@@ -29,7 +27,9 @@ from kitbag.testing import ModelServer, Rule, Script, Scripted, Step
 from kitbag.tools.delegation import Errand, Report
 from kitbag.tools.task import told
 from runtime.test_agent import House
-from waiting import TEST_TIMEOUT, until_true
+from support.boards import all_tasks, opened_board
+from support.clock import Clock
+from support.waiting import TEST_TIMEOUT, until_true
 
 AN_AGENT = "## Your Task"
 

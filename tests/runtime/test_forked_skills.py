@@ -2,11 +2,11 @@
 
 import json
 
-from boards import all_tasks
 from conftest import World
 from kitbag.testing import Rule, Script, Step
 from runtime.test_agent import House
 from runtime.test_delegation import AN_AGENT, at_home, results, script
+from support.boards import all_tasks
 
 __all__ = ["at_home"]
 

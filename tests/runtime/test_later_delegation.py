@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 from conftest import World
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 RUN = """
 import asyncio, sys

@@ -22,8 +22,8 @@ from kitbag.testing import Step
 from kitbag.tools.seen_files import SeenFiles
 from kitbag.tools.write import WRITE
 from runtime.test_agent import House, house  # noqa: F401 - a fixture
-from tools.using import Bench
-from waiting import TEST_TIMEOUT
+from support.using import Bench
+from support.waiting import TEST_TIMEOUT
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

@@ -7,7 +7,7 @@ import pytest
 
 from conftest import World
 from kitbag.runtime.open_sessions import held_open, is_open
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 
 def test_one_that_is_held_is_open_and_then_forgotten(world: World) -> None:

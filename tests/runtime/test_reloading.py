@@ -12,7 +12,7 @@ from kitbag.runtime.agent import Agent
 from kitbag.runtime.options import Options
 from kitbag.store.private_files import StoreError
 from runtime.homes import Home, home_with_personas, load, prompt, run, tools
-from tools.mcp_client.running import described, is_alive, started
+from support.mcp_servers import described, is_alive, started
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from kitbag.testing import Rule, Script, Scripted, Step
 from runtime.test_agent import House
 from runtime.test_delegation import at_home, results, script, task
 from runtime.test_worktree import repository
-from tools.mcp_client.running import described, is_alive, started
-from waiting import TEST_TIMEOUT, until_true
+from support.mcp_servers import described, is_alive, started
+from support.waiting import TEST_TIMEOUT, until_true
 
 __all__ = ["at_home", "repository"]
 

@@ -18,7 +18,7 @@ from kitbag.runtime.options import Options
 from kitbag.store.private_files import StoreError
 from kitbag.testing import Rule, Script, Step
 from runtime.homes import AN_AGENT, Home, home_with_personas, load, prompt, run, tools
-from waiting import until_true
+from support.waiting import until_true
 
 
 @pytest.fixture

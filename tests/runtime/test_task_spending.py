@@ -2,12 +2,12 @@
 
 import asyncio
 
-from boards import opened_board
 from conftest import World
 from kitbag.agent.session import PREFIX
 from kitbag.runtime.task_spending import Spending
 from kitbag.tasks.model import End, Task, Wish
 from runtime.test_delegation import at_home
+from support.boards import opened_board
 
 __all__ = ["at_home"]
 

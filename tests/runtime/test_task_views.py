@@ -2,13 +2,13 @@
 
 import json
 
-from boards import opened_board
 from conftest import World
 from kitbag.messages import Usage
 from kitbag.runtime.task_views import costs_of
 from kitbag.testing import Rule, Script, Step
 from runtime.test_agent import House
 from runtime.test_delegation import AN_AGENT, at_home, task
+from support.boards import opened_board
 
 __all__ = ["at_home"]
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from agent.changing import tree
 from conftest import World
 from kitbag.agent.undo import read_turns
 from kitbag.messages import Text
@@ -15,7 +14,8 @@ from kitbag.runtime.agent import Agent
 from kitbag.runtime.options import Options
 from kitbag.store.kept_files import KeptFiles
 from kitbag.testing import Rule, Script, Scripted, Step
-from waiting import TEST_TIMEOUT
+from support.changing import tree
+from support.waiting import TEST_TIMEOUT
 
 
 def call(name: str, **arguments: Any) -> Step:

@@ -27,8 +27,8 @@ from kitbag.tasks.processes import MARK, processes_of
 from kitbag.testing import Step
 from runtime.test_agent import House
 from runtime.test_delegation import results, script, task
-from tasks.workshop import Workshop, call
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
+from support.workshop import Workshop, call
 
 
 @pytest.fixture

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from boards import all_tasks
 from conftest import World
 from kitbag.errors import InvalidError
 from kitbag.runtime.worktree import Worktree, keep_changes, make_worktree
 from kitbag.testing import Step
 from runtime.test_agent import House
 from runtime.test_delegation import at_home, results, script, task
+from support.boards import all_tasks
 
 __all__ = ["at_home"]
 

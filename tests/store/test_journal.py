@@ -22,8 +22,9 @@ from kitbag.store import journal_file
 from kitbag.store.journal import Entry, Journal, journal_path
 from kitbag.store.private_files import StoreError
 from kitbag.store.redaction import MARK, Redactor
-from matrix import examples, rounds
-from waiting import TEST_TIMEOUT
+from support.disk import PRAGMAS
+from support.matrix import examples, rounds
+from support.waiting import TEST_TIMEOUT
 
 CANARY = "CANARY_SECRET_4f7a9c"
 NOBODY = 65534
@@ -352,7 +353,10 @@ def test_an_event_loop_can_wait_for_this_and_other_processes(journal: Journal, p
 # Crashes
 
 
-def test_sqlite_syncs_each_commit_so_that_a_power_cut_takes_nothing_that_was_acknowledged(path: str) -> None:
+def test_sqlite_syncs_each_commit_so_that_a_power_cut_takes_nothing_that_was_acknowledged(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_file, "PRAGMAS", PRAGMAS)
     file = journal_file.open_file(path)
     try:
         assert file.writer.execute("PRAGMA synchronous").fetchone() == (2,), "2 is FULL"

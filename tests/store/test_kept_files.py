@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from disk import Disk
 from kitbag.store.kept_files import KeptFiles, digest_of
 from kitbag.store.private_files import StoreError
+from support.disk import Disk
 
 CONTENTS = [b"", b"a", b"\0\xff\n" * 100, b"x" * 3_000_000]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from disk import Disk
 from kitbag.store import private_files
 from kitbag.store.private_files import StoreError
-from waiting import TEST_TIMEOUT
+from support.disk import Disk
+from support.waiting import TEST_TIMEOUT
 
 
 def mode(path: Path) -> int:

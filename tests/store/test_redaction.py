@@ -12,10 +12,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from cost import processor_limit
 from kitbag.store.named_secrets import says_nothing
 from kitbag.store.redaction import MARK, Redactor
 from kitbag.store.secret_names import holds_secret, looks_secret
+from support.cost import processor_limit
 
 CANARY = "CANARY_SECRET_4f7a9c"
 ODD = "p@ss/w+ö\"r'd &<x>\\n$1"

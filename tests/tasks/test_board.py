@@ -22,7 +22,7 @@ from kitbag.tasks.board import SHOWN, Board
 from kitbag.tasks.model import End, Task, Wish
 from kitbag.tasks.owner import Owner, this_process
 from kitbag.tasks.version import is_newer
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 DONE = End("completed", "Done.")
 

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from disk import Disk
 from kitbag.store.private_files import StoreError
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.output_file import OutputFile, read_end, read_piece
-from matrix import examples
+from support.disk import Disk
+from support.matrix import examples
 
 TASK = "0123456789ab"
 

@@ -9,12 +9,12 @@ from collections.abc import Generator
 
 import pytest
 
-from clock import Clock
 from kitbag.agent.session import new_id
 from kitbag.tasks import processes
 from kitbag.tasks.processes import MARK, end_processes, processes_of
-from tasks.workshop import Workshop, call
-from waiting import TEST_TIMEOUT
+from support.clock import Clock
+from support.waiting import TEST_TIMEOUT
+from support.workshop import Workshop, call
 
 STUBBORN = (
     "trap '' TERM HUP; (trap '' TERM HUP; sleep 300) & setsid sh -c 'trap \"\" TERM; sleep 300' &"

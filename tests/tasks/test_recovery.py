@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from kitbag.store.faults import POINTS
-from tasks.workshop import Workshop, call
+from support.workshop import Workshop, call
 
 UNKNOWN = "interrupted (unknown outcome)"
 STEPS = (

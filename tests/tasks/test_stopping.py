@@ -8,7 +8,6 @@ from collections.abc import Generator
 
 import pytest
 
-from clock import Clock
 from kitbag.errors import NotFoundError
 from kitbag.permissions.approval_queue import ApprovalQueue
 from kitbag.runtime import stopping
@@ -19,7 +18,8 @@ from kitbag.tasks.model import End
 from kitbag.tasks.processes import processes_of
 from kitbag.tasks.signals import Signals
 from kitbag.tools.delegation import Stopped
-from tasks.workshop import Workshop, call
+from support.clock import Clock
+from support.workshop import Workshop, call
 
 SLOW = call("Bash", "slow", command="echo begun; sleep 300 & setsid sleep 300 & sleep 300")
 BUSY = {"text": "-", "fault": {"status": 529, "times": 1_000, "headers": {"retry-after": "30"}}}

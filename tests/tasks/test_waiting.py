@@ -13,8 +13,8 @@ from kitbag.tasks.model import End, Task
 from kitbag.tasks.owner import Owner, this_process
 from kitbag.tools.delegation import Report
 from kitbag.tools.task import LONGEST_ANSWER, told
-from tasks.workshop import Workshop
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
+from support.workshop import Workshop
 
 
 def begun(workshop: Workshop) -> Task:

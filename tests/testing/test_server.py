@@ -15,7 +15,7 @@ import pytest
 
 from kitbag.errors import InvalidError
 from kitbag.testing import Fault, ModelServer, Rule, Script, Step
-from waiting import TEST_TIMEOUT, wait_until
+from support.waiting import TEST_TIMEOUT, wait_until
 
 BODIES: dict[str, dict[str, Any]] = {
     "/v1/messages": {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]},

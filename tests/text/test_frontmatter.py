@@ -7,11 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cost import memory_peak
 from kitbag.library.fields import KNOWN_FIELDS
 from kitbag.text.frontmatter import HEAD_LIMIT, Head, first_paragraph, line_of, read_body, read_head, split
 from kitbag.text.source import SourceError
-from matrix import examples
+from support.cost import memory_peak
+from support.matrix import examples
 
 
 def head_of(folder: Path, text: str | bytes) -> Head:

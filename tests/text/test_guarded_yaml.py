@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from cost import processor_limit, steps
 from kitbag.library.fields import KNOWN_FIELDS
 from kitbag.text.frontmatter import read_metadata
 from kitbag.text.guarded_yaml import MAX_DEPTH, MAX_NODES, MAX_PROBLEMS, YamlError, YamlProblem, read_yaml
+from support.cost import processor_limit, steps
+from support.waiting import TEST_TIMEOUT
 from text.hostile_heads import ALIAS_BOMB, HEADS
-from waiting import TEST_TIMEOUT
 
 
 def error_of(text: str) -> YamlProblem:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kitbag.text.plain_head import read_plain
-from matrix import examples
+from support.matrix import examples
 
 TYPICAL = """\
 name: pdf-forms

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token as MarkdownToken
 
-from cost import processor_limit
 from kitbag.text.reference_syntax import Token, find_tokens
-from matrix import examples
+from support.cost import processor_limit
+from support.matrix import examples
 
 TRIGGERS = ("@docs/a.md", "!`touch x`", "{{NAME}}", "${HOME}", "\\@docs/a.md", "\\{{NAME}}", "\\${HOME}", "\\!`x`")
 

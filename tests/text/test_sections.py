@@ -9,9 +9,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from cost import processor_limit
 from kitbag.text.sections import Fence, find_fences, parse_sections, role_of
-from matrix import examples
+from support.cost import processor_limit
+from support.matrix import examples
 
 ROOT = Path(__file__).parents[2]
 MARKDOWN = MarkdownIt("commonmark", {"maxNesting": 500})

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cost import memory_peak
 from kitbag.text.source import (
     LINK_OUTSIDE,
     SourceError,
@@ -21,6 +20,7 @@ from kitbag.text.source import (
     read_text,
     stamp_of,
 )
+from support.cost import memory_peak
 
 
 def written(folder: Path, data: bytes) -> str:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cost import steps
 from kitbag.text.tokens import estimate_tokens, exact_counter, token_counter
+from support.cost import steps
 
 ROOT = Path(__file__).parents[2]
 BENCH = ROOT / "bench" / "tokens.py"

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cost import steps
 from kitbag.text.tokens import estimate_tokens
+from support.cost import steps
 
 ENGLISH = (
     "Read the change as a whole before you judge a line of it, and say what you did not read. A reviewer who names the "

@@ -19,7 +19,7 @@ from kitbag.text.truncate import (
     truncate_lines,
     truncate_sections,
 )
-from matrix import examples
+from support.matrix import examples
 
 Counter = Callable[[str], int]
 

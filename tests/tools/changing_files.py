@@ -11,7 +11,7 @@ import pytest
 
 from kitbag.library.modes import Mode
 from kitbag.tools.seen_files import SeenFiles
-from tools.using import Bench
+from support.using import Bench
 
 Kept = tuple[str, str, bytes | None, bytes | None]
 

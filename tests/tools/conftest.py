@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kitbag.tools import ripgrep
-from tools.using import Bench
+from support.using import Bench
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from kitbag.tools.base import Tool
 from kitbag.tools.glob import GLOB
 from kitbag.tools.grep import GREP
 from kitbag.tools.read import READ
-from matrix import examples
-from tools.using import Bench, text_of
+from support.matrix import examples
+from support.using import Bench, text_of
 
 TOOLS: tuple[Tool[Any], ...] = (READ, GLOB, GREP)
 SUBJECT = {"Read": "file_path", "Glob": "pattern", "Grep": "pattern"}

@@ -9,7 +9,7 @@ import pytest
 from kitbag.errors import KitbagError
 from kitbag.tools.ask_user import ASK_USER
 from kitbag.tools.base import PersonQuestion
-from tools.using import Bench, text_of
+from support.using import Bench, text_of
 
 
 class Person:

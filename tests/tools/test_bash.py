@@ -13,8 +13,6 @@ from typing import Any
 import msgspec
 import pytest
 
-import needs
-from clock import Clock
 from conftest import World
 from kitbag.library.modes import Mode
 from kitbag.messages import Text
@@ -24,10 +22,12 @@ from kitbag.testing import Step
 from kitbag.tools.base import Context, Outcome
 from kitbag.tools.bash import BASH, LONGEST_TIME, MOST_BYTES, NOTHING_PRINTED
 from kitbag.tools.delegation import Errand, Report, Stopped
-from permissions.confined import processes_with
 from runtime.test_agent import House
-from tools.using import Bench, text_of
-from waiting import until_true, wait_until
+from support import needs
+from support.clock import Clock
+from support.confined import processes_with
+from support.using import Bench, text_of
+from support.waiting import until_true, wait_until
 
 BESIDE = ("none", "read-only", "workspace")
 """Every sandbox, and none."""

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from kitbag.tools.command_output import HEAD_CHARACTERS, MOST_CHARACTERS, Output
-from tools.using import memory_growth
+from support.using import memory_growth
 
 
 def printed(*chunks: bytes) -> Output:

@@ -5,8 +5,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cost import processor_limit
 from kitbag.tools.diffs import MOST_CHARACTERS, MOST_ROWS, Diff, diff
+from support.cost import processor_limit
 
 texts = st.text(st.sampled_from("abc\n"), max_size=60)
 

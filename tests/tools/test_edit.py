@@ -18,9 +18,9 @@ from kitbag.tools.edit import EDIT, LONGEST_ROW, MOST_ROWS
 from kitbag.tools.read import READ
 from kitbag.tools.seen_files import MOST_BYTES, SeenFiles
 from kitbag.tools.write import WRITE
-from matrix import examples
+from support.matrix import examples
+from support.using import Bench, text_of
 from tools.changing_files import Keeper, editing, every_file, swapping
-from tools.using import Bench, text_of
 
 PROGRAM = (
     "import os\n\n\ndef first(items):\n\tfor item in items:\n\t\tprint('one', item)\n\n\ndef second():\n    return 2\n"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kitbag.tools.glob import GLOB, MOST_SHOWN
-from tools.using import Bench, children, listed, text_of, without_override
+from support.using import Bench, children, listed, text_of, without_override
 
 pytestmark = pytest.mark.usefixtures("engine")
 

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from cost import processor_limit
 from kitbag.tools.globs import GlobError, alternatives, depth_of, glob_regex, split_fixed, wants_hidden
+from support.cost import processor_limit
 
 
 def matches(pattern: str, path: str, *, hidden: bool = False) -> bool:

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from cost import bytes_read
 from kitbag.library.tool_names import parse_tools
 from kitbag.tools import grep, ripgrep
 from kitbag.tools.glob import MOST_CHARACTERS
 from kitbag.tools.grep import GREP
 from kitbag.tools.grep_results import LONGEST_SHOWN
 from kitbag.tools.search_process import LARGEST_FILE
-from matrix import examples
-from tools.using import Bench, children, listed, memory_growth, text_of, without_override
-from waiting import until_true
+from support.cost import bytes_read
+from support.matrix import examples
+from support.using import Bench, children, listed, memory_growth, text_of, without_override
+from support.waiting import until_true
 
 with_both = pytest.mark.usefixtures("engine")
 GROWTH = 100 << 20

@@ -2,8 +2,8 @@
 
 import pytest
 
-from cost import processor_limit
 from kitbag.tools.nearest import LONGEST_ROW, MOST_ROWS, nearest
+from support.cost import processor_limit
 
 LINES = [f"line {number} with some words {number * 7_919 % 100_003}\n" for number in range(100_000)]
 TEXT = "".join(LINES)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from kitbag.messages import Image
 from kitbag.tools.notebooks import MOST_OUTPUT, Notebook
 from kitbag.tools.read import MOST_PICTURES, READ
-from matrix import examples
-from tools.using import Bench, memory_growth, text_of
+from support.matrix import examples
+from support.using import Bench, memory_growth, text_of
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
 

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from conftest import World
-from cost import processor_limit
 from kitbag.packing.session_skills import SessionSkills
 from kitbag.tools.path_skills import PathSkills, matches_path, patterns_of, split_globs
+from support.cost import processor_limit
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import needs
 from kitbag.tools import pdf_text
 from kitbag.tools.pdf_text import MOST_CHARACTERS, PagesError, page_ranges, shown_ranges
 from kitbag.tools.read import READ
+from support import needs
+from support.using import Bench, children, memory_growth, text_of
+from support.waiting import TEST_TIMEOUT, until_true
 from tools.pdfs import ENCRYPTED, document, shown, stream, whole
-from tools.using import Bench, children, memory_growth, text_of
-from waiting import TEST_TIMEOUT, until_true
 
 HELLO = shown("Hello there")
 

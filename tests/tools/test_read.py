@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cost import bytes_read
 from kitbag.messages import Image
 from kitbag.tools.read import LONGEST_LINE, MOST_CHARACTERS, MOST_IMAGE_BYTES, READ, amount
-from tools.using import Bench, memory_growth, text_of
+from support.cost import bytes_read
+from support.using import Bench, memory_growth, text_of
 
 """Seconds that no file, however large, may take."""
 GROWTH = 100 << 20

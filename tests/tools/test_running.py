@@ -8,11 +8,11 @@ from collections.abc import Callable, Generator
 
 import pytest
 
-from clock import Clock
 from kitbag.tools import running
 from kitbag.tools.running import Ended, Feed, Folder, in_thread, run_process
-from tools.using import children
-from waiting import TEST_TIMEOUT, until_true
+from support.clock import Clock
+from support.using import children
+from support.waiting import TEST_TIMEOUT, until_true
 
 
 @pytest.fixture

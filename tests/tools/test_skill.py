@@ -4,7 +4,7 @@ import pytest
 
 from kitbag.errors import InvalidError, NotFoundError
 from kitbag.tools.skill import LIST_LOADED_SKILLS, SEARCH_SKILLS, SKILL, UNLOAD_SKILL
-from tools.using import Bench, listed, text_of
+from support.using import Bench, listed, text_of
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from kitbag.messages import ToolCall
 from kitbag.tools.todo import TODO_WRITE, told_again
-from tools.using import Bench, text_of
+from support.using import Bench, text_of
 
 
 def item(content: str, status: str = "pending", **more: Any) -> dict[str, Any]:

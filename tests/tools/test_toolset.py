@@ -8,7 +8,7 @@ from kitbag.tools.grep import GREP
 from kitbag.tools.read import READ
 from kitbag.tools.skill import SKILL, UNLOAD_SKILL
 from kitbag.tools.toolset import ForNow, Toolset
-from tools.using import Bench
+from support.using import Bench
 
 EVERY = (READ, GLOB, GREP, SKILL, UNLOAD_SKILL)
 

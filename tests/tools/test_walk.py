@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kitbag.tools.listing import Which, list_files
 from kitbag.tools.running import Folder
 from kitbag.tools.walk import ignoring_above, open_directory, open_file, walk
-from matrix import examples
+from support.matrix import examples
 
 RG = shutil.which("rg") or ""
 needs_ripgrep = pytest.mark.skipif(not RG, reason="there is no ripgrep here")

@@ -11,16 +11,16 @@ from typing import Any
 import httpcore2
 import pytest
 
-import needs
 from kitbag.messages import Image
 from kitbag.net.exchange import Route
 from kitbag.net.policy import Limits
 from kitbag.tools.base import Context, Outcome, Tool
 from kitbag.tools.web_fetch import web_fetch
-from net.servers import Answer, Everywhere, Internet, Names, Server, redirect, reply
+from support import needs
+from support.servers import Answer, Everywhere, Internet, Names, Server, redirect, reply
+from support.using import Bench, memory_growth, text_of
+from support.waiting import until_true
 from tools.pdfs import document, shown
-from tools.using import Bench, memory_growth, text_of
-from waiting import until_true
 
 PUBLIC = "93.184.216.34"
 PNG = base64.b64decode(

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cost import processor_limit
 from kitbag.tools import web_page
 from kitbag.tools.web_page import MOST_CHARACTERS, Page, markdown_of
-from matrix import examples
+from support.cost import processor_limit
+from support.matrix import examples
 
 FROM = "https://docs.example/guide/page.html"
 

@@ -13,9 +13,9 @@ from kitbag.settings import SETTINGS
 from kitbag.tools.base import Outcome
 from kitbag.tools.search_backends import BACKENDS
 from kitbag.tools.web_search import MOST_RESULTS, WEB_SEARCH
-from net.servers import Answer, Server, redirect, reply
-from tools.using import Bench, text_of
-from waiting import TEST_TIMEOUT, until_true
+from support.servers import Answer, Server, redirect, reply
+from support.using import Bench, text_of
+from support.waiting import TEST_TIMEOUT, until_true
 
 KEYS = ("BRAVE_API_KEY", "TAVILY_API_KEY")
 

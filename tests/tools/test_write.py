@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from kitbag.tools.read import READ
 from kitbag.tools.seen_files import MOST_BYTES, SeenFiles
 from kitbag.tools.write import WRITE
-from matrix import examples
+from support.matrix import examples
+from support.using import Bench, text_of
 from tools.changing_files import Keeper, editing, every_file, swapping
-from tools.using import Bench, text_of
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
 """Each brings a file from the version before to the next one; a file's version is how many it has seen."""
 VERSION: Final = len(MIGRATIONS)
 BUSY_SECONDS: Final = 30.0
+PRAGMAS: Final = ("synchronous = FULL", "trusted_schema = OFF", "foreign_keys = ON", "cell_size_check = ON")
 _DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _CHECK = ".check"
@@ -194,7 +195,7 @@ def _connection(path: str) -> sqlite3.Connection:
         check_same_thread=False,
     )
     try:
-        for pragma in ("trusted_schema = OFF", "foreign_keys = ON", "synchronous = FULL", "cell_size_check = ON"):
+        for pragma in PRAGMAS:
             connection.execute(f"PRAGMA {pragma}")
     except BaseException:
         connection.close()

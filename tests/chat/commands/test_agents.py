@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from chat.talking_face import TalkingFace, talking
 from conftest import World
 from kitbag.chat.blocks import Table
 from kitbag.errors import NotFoundError, UsageError
 from kitbag.text.tokens import estimate_tokens
+from support.talking_face import TalkingFace, talking
 
 HELPER = "---\nname: helper\ndescription: Helps out.\ntools: Read, Grep\npermissionMode: plan\n---\nHelp them all.\n"
 

@@ -5,12 +5,12 @@ import json
 
 import pytest
 
-from chat.talking_face import talking
 from conftest import World
 from kitbag.chat.blocks import Bars, Table
 from kitbag.chat.commands.context import bars_of
 from kitbag.runtime.context import context_of
 from kitbag.testing import Step
+from support.talking_face import talking
 
 
 @pytest.fixture

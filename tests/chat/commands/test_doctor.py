@@ -2,9 +2,9 @@
 
 import asyncio
 
-from chat.talking_face import talking
 from conftest import World
 from kitbag.chat.blocks import Remark
+from support.talking_face import talking
 
 
 def test_the_worst_comes_first_and_says_what_to_do(at_home: World) -> None:

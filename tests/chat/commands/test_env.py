@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from chat.talking_face import Talk, talking
 from conftest import World
 from kitbag.chat.blocks import Table, Verbatim
 from kitbag.errors import NotFoundError
 from kitbag.runtime.context import context_of
+from support.talking_face import Talk, talking
 
 
 @pytest.fixture

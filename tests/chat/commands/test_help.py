@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from chat.talking_face import talking
 from conftest import World
 from kitbag.chat.blocks import Fields, Table
 from kitbag.chat.commands import COMMANDS
 from kitbag.errors import NotFoundError
+from support.talking_face import talking
 
 
 def test_every_command_is_told_once_and_every_key(at_home: World) -> None:

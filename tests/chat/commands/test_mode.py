@@ -4,8 +4,6 @@ import asyncio
 
 import pytest
 
-import needs
-from chat.talking_face import TalkingFace, talking
 from conftest import World
 from kitbag.chat.blocks import Table
 from kitbag.chat.commands.mode import ORDER, next_mode
@@ -14,6 +12,8 @@ from kitbag.errors import UsageError
 from kitbag.permissions.decide import Permissions
 from kitbag.permissions.model import Protection
 from kitbag.permissions.rules import Rules
+from support import needs
+from support.talking_face import TalkingFace, talking
 
 
 def test_the_five_are_told_with_the_one_that_counts(at_home: World) -> None:

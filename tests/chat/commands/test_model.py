@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from chat.talking_face import TalkingFace, talking
 from conftest import World
 from kitbag.chat.blocks import Table
 from kitbag.errors import InvalidError, UsageError
 from kitbag.testing import ModelServer, Rule, Script, Step
+from support.talking_face import TalkingFace, talking
 
 KEY = "sk-ant-very-secret-0123456789"
 

@@ -5,13 +5,13 @@ import json
 
 import pytest
 
-import needs
-from chat.talking_face import talking
 from conftest import World
 from kitbag.chat.blocks import Table
 from kitbag.errors import UsageError
 from kitbag.permissions.approvals import Answer, Question
 from kitbag.testing import Step
+from support import needs
+from support.talking_face import talking
 
 
 def test_rules_are_told_with_effect_and_source_and_where_they_are_changed(at_home: World) -> None:

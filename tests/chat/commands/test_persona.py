@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from chat.answering import Answer
-from chat.talking_face import Talk, TalkingFace, talking
 from conftest import World
 from kitbag.chat.blocks import Fields, Table
 from kitbag.chat.chat import Chat
@@ -16,6 +15,7 @@ from kitbag.library.left_out import LeftOutError
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.options import Options
 from kitbag.testing import Step
+from support.talking_face import Talk, TalkingFace, talking
 
 TEAM = ".kitbag/skills/data"
 LOADS = Step(calls=(("s1", "Skill", '{"skill": "review"}'),))

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from chat.talking_face import talking
 from conftest import World
+from support.talking_face import talking
 
 pytestmark = pytest.mark.usefixtures("at_home")
 

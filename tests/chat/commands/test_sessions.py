@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from chat.talking_face import Talk, TalkingFace, talking
 from conftest import World
 from kitbag.chat.blocks import Remark
 from kitbag.chat.face import Filled, Form
@@ -17,6 +16,7 @@ from kitbag.runtime.open_sessions import held_open, is_open
 from kitbag.runtime.options import Options
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
+from support.talking_face import Talk, TalkingFace, talking
 
 pytestmark = pytest.mark.usefixtures("at_home")
 

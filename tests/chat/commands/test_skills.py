@@ -5,12 +5,12 @@ import json
 
 import pytest
 
-from chat.talking_face import Talk, TalkingFace, talking
 from conftest import World
 from kitbag.chat.blocks import Table
 from kitbag.errors import InvalidError, NotFoundError, UsageError
 from kitbag.testing import Step
 from kitbag.text.tokens import estimate_tokens
+from support.talking_face import Talk, TalkingFace, talking
 
 
 def load(skill: str) -> Step:

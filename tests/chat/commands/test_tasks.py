@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from chat.held import WaitingFace, begun, held, workshop_at_home
-from chat.talking_face import Talk, TalkingFace
 from kitbag.chat.blocks import Table, Verbatim
 from kitbag.chat.commands.tasks import stop_command, tasks_command
 from kitbag.chat.face import Filled, Form
@@ -14,8 +13,9 @@ from kitbag.permissions.approval_queue import ApprovalQueue
 from kitbag.permissions.approvals import Answer
 from kitbag.permissions.command_leash import MARK
 from kitbag.tasks.model import End
-from tasks.workshop import Workshop, call
-from waiting import TEST_TIMEOUT, until_true
+from support.talking_face import Talk, TalkingFace
+from support.waiting import TEST_TIMEOUT, until_true
+from support.workshop import Workshop, call
 
 __all__ = ["workshop_at_home"]
 pytestmark = pytest.mark.usefixtures("workshop_at_home")

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from chat.talking_face import TalkingFace, talking
 from conftest import World
 from kitbag.chat.blocks import Diff, Table
 from kitbag.errors import NotFoundError, UsageError
 from kitbag.runtime.undoing import Undoing
 from kitbag.testing import Step
-from waiting import TEST_TIMEOUT, until_true
+from support.talking_face import TalkingFace, talking
+from support.waiting import TEST_TIMEOUT, until_true
 
 
 def write(name: str, content: str) -> Step:

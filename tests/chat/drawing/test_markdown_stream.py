@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kitbag.chat.blocks import Reply
 from kitbag.chat.drawing.markdown_stream import LONGEST, MOST_LINES, MarkdownStream, Piece
 from kitbag.chat.drawing.rendering import gap, render
-from matrix import examples
+from support.matrix import examples
 
 ALL_KINDS = """Intro text
 goes on

@@ -28,7 +28,7 @@ from kitbag.chat.blocks import (
 )
 from kitbag.chat.drawing.rendering import gap, render, render_tail
 from kitbag.tools.diffs import diff
-from matrix import examples
+from support.matrix import examples
 
 SGR = re.compile(r"\x1b\[[0-9]{1,2}(?:;[0-9]{1,2})*m")
 CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u2028\u2029]")

@@ -32,7 +32,7 @@ from kitbag.chat.blocks import (
 from kitbag.chat.face import Deed, Face, Filled, Form, Key, Left, Live, Option, Panel, Status, Submitted
 from kitbag.chat.plain.lines import PlainLines
 from kitbag.chat.plain.plain import Plain
-from waiting import TEST_TIMEOUT, until_true
+from support.waiting import TEST_TIMEOUT, until_true
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b5n\u202e"
 YES_NO = Form("Allow it?", (Option("y", "yes", "once"), Option("n", "no")))

@@ -12,7 +12,7 @@ from kitbag.chat.face import Action, Filled, Form, Key, Live, Option, Panel, Row
 from kitbag.chat.terminal.forms import Answered, FormState, Quiet
 from kitbag.chat.terminal.panels import PanelState
 from kitbag.errors import InvalidError
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 YES_NO = (Option("y", "yes, once"), Option("s", "for this session"), Option("n", "no"))
 

@@ -13,7 +13,7 @@ from chat.seen_terminal import ENTER, Seen, seen, started
 from kitbag.chat.blocks import Reply, Span, words
 from kitbag.chat.face import Action, Form, Live, Option, Panel, Row, Running, Status
 from kitbag.chat.terminal.tail import drawn_lines
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 EVIL = "sesame END \x1b]0;owned\x07\x1b[2J\x1b[31m\x9b5m\u202e\r\u200b!"
 """A title, an erased screen, a colour, an eight-bit one, text turned around, a line written over, a hidden character."""

@@ -17,7 +17,7 @@ from kitbag.chat.blocks import Diff, Remark, Reply, Said, ToolDone, Verbatim, wo
 from kitbag.chat.face import Key, Left, Live, Running, Status, Submitted
 from kitbag.errors import InvalidError
 from kitbag.messages import Image
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 
 class Commands(Completer):

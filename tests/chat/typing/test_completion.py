@@ -22,8 +22,8 @@ from kitbag.library.modes import STRICTEST_FIRST
 from kitbag.library.registry import Registry
 from kitbag.permissions.model import Workspace
 from kitbag.runtime.mention_syntax import find_mentions, meanings
-from matrix import examples
-from waiting import TEST_TIMEOUT, wait_until
+from support.matrix import examples
+from support.waiting import TEST_TIMEOUT, wait_until
 
 
 class Typing:

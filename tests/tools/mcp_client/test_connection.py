@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kitbag.tools.mcp_client.connection import ServerError
-from tools.mcp_client.running import app_behind_http, behind_http, described, is_alive, started, talking
-from waiting import until_true
+from support.mcp_servers import app_behind_http, behind_http, described, is_alive, started, talking
+from support.waiting import until_true
 
 SDK_PROGRAM = """
 from mcp.server import MCPServer

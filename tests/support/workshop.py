@@ -19,7 +19,7 @@ from kitbag.store.journal import Journal, Record, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import Task, Wish
-from waiting import TEST_TIMEOUT, wait_until
+from support.waiting import TEST_TIMEOUT, wait_until
 
 AN_AGENT = "## Your Task"
 TOOLS = ("Bash", "Read", "Write", "Task", "TaskOutput", "TaskStop")

@@ -10,7 +10,7 @@ from typing import Any
 
 from conftest import World
 from kitbag.testing import ModelServer, Rule, Script, Step
-from waiting import TEST_TIMEOUT, wait_until
+from support.waiting import TEST_TIMEOUT, wait_until
 
 PROTOCOLS = {
     "anthropic": ("anthropic/claude-sonnet-4-5", {}),

@@ -10,7 +10,7 @@ from typing import Any
 import httpcore2
 
 from kitbag.net.fetch import Fetched
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 Answer = Callable[[str, socket.socket], None]
 

@@ -6,7 +6,7 @@ import pty
 import sys
 
 from conftest import World
-from waiting import read_some
+from support.waiting import read_some
 
 
 class TerminalProgram:

@@ -15,7 +15,7 @@ from kitbag.tools.mcp_client.configuration import Server, read_server
 from kitbag.tools.mcp_client.connection import Connection, Opening
 from kitbag.tools.mcp_client.listing import Listing
 from kitbag.tools.mcp_client.servers import opening_of
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 PROGRAM = str(Path(__file__).with_name("plain_server.py"))
 

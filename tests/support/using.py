@@ -19,7 +19,7 @@ from kitbag.permissions.decide import Permissions
 from kitbag.permissions.model import Effect, Protection, Workspace
 from kitbag.permissions.rules import Rules, parse_rules
 from kitbag.tools.base import Context, Outcome, Tool
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 T = TypeVar("T")
 

@@ -10,6 +10,9 @@ import os
 import sys
 from typing import Any
 
+if __name__ == "__main__":
+    sys.path[0] = os.path.dirname(sys.path[0])  # the folder of this script was there
+
 from kitbag.agent.session import new_id
 from kitbag.runtime.worker import run_worker
 from kitbag.store import faults
@@ -17,6 +20,8 @@ from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import Wish
+from support.disk import skip_syncs
+from support.matrix import LONG
 
 
 def _work(given: dict[str, Any]) -> None:
@@ -51,6 +56,8 @@ def _child(given: dict[str, Any]) -> None:
 
 
 def main() -> None:
+    if not LONG:
+        skip_syncs()
     for line in sys.stdin:
         given = json.loads(line)
         if given["kind"] == "wait":

@@ -8,7 +8,7 @@ from conftest import World
 from kitbag.permissions.command_runner import Command, Ran
 from kitbag.permissions.model import Profile, Workspace
 from kitbag.permissions.sandbox import Confinement, run_confined
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 GIT_CONFIG = "[core]\n\trepositoryformatversion = 0\n"
 

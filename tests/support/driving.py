@@ -4,8 +4,8 @@ import contextlib
 import sys
 from collections.abc import Iterator
 
-from chat.pseudo_terminal import PseudoTerminal
 from conftest import World
+from support.pseudo_terminal import PseudoTerminal
 
 _NOT_AT_A_TERMINAL = ("COLUMNS", "LINES", "NO_COLOR")
 

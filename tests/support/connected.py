@@ -18,7 +18,7 @@ from kitbag.mcp_server.house import House
 from kitbag.mcp_server.http import serve_http
 from kitbag.mcp_server.serving import Listening
 from kitbag.runtime.options import Options
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from typing import Self
 
 import pyte
 
-from waiting import wait_until
+from support.waiting import wait_until
 
 ENTER = "\r"
 ESCAPE = "\x1b"

@@ -19,7 +19,7 @@ from kitbag.permissions.approvals import Approver
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.options import Options
 from kitbag.testing import Rule, Script, Scripted, Step
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 
 class TalkingFace(AnsweringFace):

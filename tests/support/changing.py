@@ -23,7 +23,7 @@ from kitbag.permissions.model import Workspace
 from kitbag.store.journal import Journal
 from kitbag.store.kept_files import KeptFiles
 from kitbag.store.redaction import Redactor
-from waiting import TEST_TIMEOUT
+from support.waiting import TEST_TIMEOUT
 
 Tree = dict[str, Any]
 EVERYTHING = Limits()
@@ -124,7 +124,7 @@ def until_killed(world: World, code: str, session_id: str = "shop") -> None:
 import os, signal, sys
 sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 from pathlib import Path
-from agent.changing import Shop
+from support.changing import Shop
 from conftest import World
 world = object.__new__(World)
 world.home, world.workspace = Path({str(world.home)!r}), Path({str(world.workspace)!r})

@@ -1,0 +1,1 @@
+"""What tests of several directories share: a scripted world, real processes and servers, waiting, limits."""
