@@ -35,7 +35,7 @@ import pyte
 from kitbag.testing import ModelServer, Rule, Script, Seen, Step
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from chat.pseudo_terminal import ENTER, PseudoTerminal
+from support.pseudo_terminal import ENTER, PseudoTerminal
 
 TICKS = os.sysconf("SC_CLK_TCK")
 PARAGRAPH = "The **quick** brown fox jumps over the `lazy` dog, again and again, until the line is full of words.\n\n"
@@ -240,16 +240,16 @@ def measure(program: Program, server: ModelServer, base: Path) -> Cost:
         keys = [waited_for_key(terminal, at) for at in range(len(QUESTION))]
         asked = stream = 0.0
         if program.answers:
-            terminal.until_quiet(1.0)  # as long as a person types: what was put off until after the prompt is loaded
+            terminal.watch(1.0)  # as long as a person types: what was put off until after the prompt is loaded
             before, requests = cpu_of(home), len(server.requests)
             begun = time.perf_counter()
             terminal.type(ENTER)
             asked = waited(lambda: is_asked(server, requests), terminal, begun)
             terminal.until(lambda: "THE-END" in terminal.all())
             stream = cpu_of(home) - before
-        terminal.until_quiet(1.0)
+        terminal.watch(1.0)
         before, begun = cpu_of(home), time.perf_counter()
-        terminal.until_quiet(3.0)
+        terminal.watch(3.0)
         idle = (cpu_of(home) - before) / (time.perf_counter() - begun)
         return Cost(ready, median(keys), asked, stream, idle, memory_of(home))
 

@@ -19,17 +19,17 @@ from pathlib import Path
 
 sys.path.pop(0)  # some benchmarks are named like folders of tests
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from cli.headless import interrupted, point, script, start, until
 from conftest import World
 from kitbag.permissions.model import Judgement
 from kitbag.runtime.stopping import stop_task
 from kitbag.tasks.processes import processes_of
 from kitbag.testing import Fault, ModelServer, Step
 from kitbag.tools.bash import BASH
-from permissions.confined import processes_with
-from tasks.workshop import Nursery, call, opened
-from tools.using import Bench
-from waiting import until_true
+from support.confined import processes_with
+from support.headless import interrupted, point, script, start, until
+from support.using import Bench
+from support.waiting import until_true
+from support.workshop import Nursery, call, opened
 
 STUBBORN = (
     "trap '' TERM INT HUP; setsid bash -c 'trap \"\" TERM HUP; sleep {0}' & (setsid sleep {0} &)\n"

@@ -29,8 +29,11 @@ hypothesis.settings.register_profile(
     "kitbag", deadline=None, derandomize=os.environ.get("CI") == "true", max_examples=examples(100)
 )
 hypothesis.settings.load_profile("kitbag")
-if not LONG:
-    skip_syncs()
+
+
+def pytest_configure() -> None:
+    if not LONG:
+        skip_syncs()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

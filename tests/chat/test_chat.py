@@ -264,7 +264,6 @@ def test_it_fits_into_a_small_terminal_and_survives_being_resized(world: World) 
             driven.say("again")
             driven.until_seen("Second.")
             driven.resize(20, 6)
-            driven.until_quiet()
             driven.resize(80, 24)
             driven.press(CTRL_D)
             assert driven.until_ended() == 0

@@ -22,6 +22,7 @@ import pytest
 from kitbag.errors import InvalidError, KitbagError, NotFoundError
 from kitbag.library.archives import is_archive, unpack
 from support.cost import processor_limit, steps
+from support.matrix import long
 from support.waiting import TEST_TIMEOUT
 
 TAR_WRITERS = {
@@ -335,6 +336,7 @@ def test_twenty_thousand_zip_entries_are_refused_by_count(place: Place) -> None:
     place.refused("10,000 entries")
 
 
+@long
 def test_a_million_tar_entries_are_refused_when_there_are_too_many(place: Place) -> None:
     with gzip.open(place.archive, "wb", compresslevel=1) as out:
         block = b"".join(tarfile.TarInfo(f"f{number}").tobuf() for number in range(20_000))

@@ -18,6 +18,7 @@ from kitbag.library.plugins import Plugin, installed, read_plugin, roots_of
 from kitbag.library.scopes import Root
 from kitbag.text.source import boundary_of
 from support.disk import Disk
+from support.matrix import sample
 from support.waiting import TEST_TIMEOUT
 
 SKILL = "---\nname: greet\ndescription: Greets people.\n---\nSay hello.\n"
@@ -927,7 +928,7 @@ def archived(path: Path) -> str:
     return str(archive)
 
 
-@pytest.mark.parametrize("pack", [str, archived])
+@pytest.mark.parametrize("pack", sample([str, archived], 1))
 def test_an_update_killed_anywhere_leaves_the_old_or_the_new_plugin_whole(
     home: str, tmp_path: Path, pack: type[str]
 ) -> None:

@@ -205,7 +205,7 @@ class Served:
             def log_message(self, *_: object) -> None: ...
 
         self.server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread = threading.Thread(target=self.server.serve_forever, args=[0.01])
 
     def __enter__(self) -> str:
         self.thread.start()

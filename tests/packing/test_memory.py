@@ -9,6 +9,7 @@ from conftest import World
 from kitbag.library.scopes import Places
 from kitbag.packing.memory import Memories, read_memory
 from support.cost import processor_limit
+from support.matrix import sample
 
 
 def read(world: World, trusted: bool = True, **options: int) -> Memories:
@@ -301,20 +302,23 @@ def test_a_limit_of_one_s_own_is_kept(world: World) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "@a" * 300_000,
-        "@a " * 300_000,
-        "`" * 1_000_000,
-        "` `` ``` " * 100_000,
-        "<!-- " * 200_000,
-        "x <!-- " * 140_000,
-        "<!-- -->\n" * 100_000 + "@more.md\n" * 400,
-        "```\n```\n" * 100_000,
-        "".join("`" * (3 + number % 1_000) + "\n" for number in range(2_000)),
-        "@\\ " * 300_000,
-        "(" * 500_000 + "@x",
-        "y" * 5_000_000,
-    ],
+    sample(
+        [
+            "@a" * 300_000,
+            "@a " * 300_000,
+            "`" * 1_000_000,
+            "` `` ``` " * 100_000,
+            "<!-- " * 200_000,
+            "x <!-- " * 140_000,
+            "<!-- -->\n" * 100_000 + "@more.md\n" * 400,
+            "```\n```\n" * 100_000,
+            "".join("`" * (3 + number % 1_000) + "\n" for number in range(2_000)),
+            "@\\ " * 300_000,
+            "(" * 500_000 + "@x",
+            "y" * 5_000_000,
+        ],
+        5,
+    ),
     ids=range(12),
 )
 def test_no_file_costs_more_than_its_length_asks_for(world: World, text: str) -> None:

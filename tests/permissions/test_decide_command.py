@@ -14,7 +14,7 @@ from kitbag.permissions.model import Effect, Judgement
 from kitbag.permissions.narrowing import grants_of
 from permissions.deciding import ASKING, BUBBLEWRAP, MODES, NOTHING, SANDLOCK, permissions
 from support.cost import processor_limit, steps
-from support.matrix import examples
+from support.matrix import examples, sample
 
 
 def bash(made: Permissions, command: str, **more: object) -> Judgement:
@@ -280,9 +280,9 @@ def test_limits_and_broken_text_are_asked_and_still_denied(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     "command",
-    ["a;" * 5_000, "(" * 5_000, "$(" * 3_000, "`" * 10_000, "'" * 9_999, "<<E\n" * 2_500, "${x" * 3_000, "{a," * 3_000, "a|" * 5_000,
+    sample(["a;" * 5_000, "(" * 5_000, "$(" * 3_000, "`" * 10_000, "'" * 9_999, "<<E\n" * 2_500, "${x" * 3_000, "{a," * 3_000, "a|" * 5_000,
      "cat " + "a/" * 4_900, ">" * 10_000, "x=1 " * 2_500, "env " * 2_500, "a" + " -x" * 3_300, "echo " + "../" * 3_300 + "x",
-     ";".join(f"c{n} f{n}" for n in range(1_000)), "\\" * 10_000, "[[ " * 3_000, "cat " + " ".join(f"f{n}" for n in range(1_500))],
+     ";".join(f"c{n} f{n}" for n in range(1_000)), "\\" * 10_000, "[[ " * 3_000, "cat " + " ".join(f"f{n}" for n in range(1_500))], 7),
 )  # fmt: skip
 def test_hostile_text_takes_a_bounded_number_of_steps(tmp_path: Path, command: str) -> None:
     rules = tuple(f"Bash(cmd{n}:*)" for n in range(20))

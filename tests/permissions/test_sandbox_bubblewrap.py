@@ -27,6 +27,7 @@ from kitbag.permissions.sandbox_placeholders import STAMP
 from kitbag.permissions.sandbox_view import View
 from support import needs
 from support.confined import GIT_CONFIG, Box, processes_with
+from support.matrix import sample
 from support.waiting import TEST_TIMEOUT, wait_until
 
 
@@ -139,7 +140,7 @@ def test_D10_nothing_outside_the_workspace_changes(box: Box, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["echo x > new", "rm src/a.py", "echo x > src/a.py", "chmod 777 src", "mkdir d", *OUTSIDE]
+    "text", ["echo x > new", "rm src/a.py", "echo x > src/a.py", "chmod 777 src", "mkdir d", *sample(OUTSIDE, 9)]
 )
 def test_in_the_read_only_sandbox_nothing_changes_at_all(box: Box, text: str) -> None:
     before = box.state()
@@ -207,14 +208,14 @@ def test_D11_no_control_path_changes_or_comes_into_being(box: Box, text: str) ->
     assert (box.root / ".git/config").read_text() == GIT_CONFIG
 
 
-@pytest.mark.parametrize("text", CONTROL)
+@pytest.mark.parametrize("text", sample(CONTROL, 9))
 def test_D11_nor_in_a_workspace_that_is_no_repository(box: Box, text: str) -> None:
     shutil.rmtree(box.root / ".git")
     box.run(text)
     assert [path for path in control_state(box) if not path.endswith(".held-by-kitbag")] == []
 
 
-@pytest.mark.parametrize("text", CONTROL)
+@pytest.mark.parametrize("text", sample(CONTROL, 9))
 def test_D11_nor_where_all_of_them_are_there_already(box: Box, text: str) -> None:
     for path in (".mcp.json", ".claude/settings.json", ".github/workflows/ci.yml", ".vscode/tasks.json", ".npmrc"):
         box.world.write(path, "mine\n")

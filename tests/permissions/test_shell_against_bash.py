@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from kitbag.permissions.shell_analysis import Analysis, analyse
+from support.matrix import sample
 
 STUBS = ("s0", "s1", "s2", "s3", "s4", "q0", "q1")
 STUB = """#!/bin/sh
@@ -176,7 +177,7 @@ def missing(found: Analysis, ran: list[tuple[str, ...]]) -> list[tuple[str, ...]
     ]
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", sample(range(6), 2))
 def test_every_stub_that_bash_runs_was_found(seed: int, stubs: Path) -> None:
     grammar = Grammar(seed)
     some_ran = sure = 0
@@ -190,7 +191,7 @@ def test_every_stub_that_bash_runs_was_found(seed: int, stubs: Path) -> None:
     assert sure > 15, "and most of them must be read without a doubt"
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", sample(range(6), 2))
 def test_every_stub_that_bash_runs_from_damaged_text_was_found(seed: int, stubs: Path) -> None:
     grammar = Grammar(100 + seed)
     for _ in range(60):

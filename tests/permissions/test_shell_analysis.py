@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from kitbag.permissions.shell_analysis import Analysis, analyse
 from support.cost import processor_limit, steps
-from support.matrix import examples
+from support.matrix import examples, sample
 
 
 def names(found: Analysis) -> set[str]:
@@ -260,7 +260,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("unit", HOSTILE, ids=repr)
+@pytest.mark.parametrize("unit", sample(HOSTILE, 14), ids=repr)
 def test_ten_thousand_hostile_characters_take_a_bounded_number_of_steps(unit: str) -> None:
     analyse("ls")
     for text in ((unit * 10_000)[:10_000], (unit * 5_000)[:5_000] + ")};'\"`" * 800):
@@ -268,7 +268,7 @@ def test_ten_thousand_hostile_characters_take_a_bounded_number_of_steps(unit: st
             assert steps(lambda text=text: analyse(text)) < 1_000 * len(text)
 
 
-@pytest.mark.parametrize("at", [0x80, 0xFF, 0x100, 0xFFFF, 0x10000, 0xF0762, 0x10FFFF])
+@pytest.mark.parametrize("at", sample([0x80, 0xFF, 0x100, 0xFFFF, 0x10000, 0xF0762, 0x10FFFF], 3))
 def test_no_character_crashes_the_grammar(at: int) -> None:
     from kitbag.permissions.shell_tree import second_opinion
 

@@ -20,8 +20,7 @@ from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import Wish
-from support.disk import skip_syncs
-from support.matrix import LONG
+from support.disk import SKIPPED, skip_syncs
 
 
 def _work(given: dict[str, Any]) -> None:
@@ -56,7 +55,7 @@ def _child(given: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    if not LONG:
+    if SKIPPED in os.environ:
         skip_syncs()
     for line in sys.stdin:
         given = json.loads(line)

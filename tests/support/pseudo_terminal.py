@@ -125,12 +125,11 @@ class PseudoTerminal:
     def choose(self, key: str, prompt: str = "or a key · Esc ") -> None:
         """Answers the question that stands there."""
         self.until(lambda: prompt in self.text())
-        self.until_quiet()
         self.press(key)
         self.until(lambda: prompt not in self.text())
 
-    def until_quiet(self, seconds: float = 1.0) -> None:
-        """A question counts keys only when nobody has typed for a moment; nothing tells when that is over."""
+    def watch(self, seconds: float) -> None:
+        """Takes in what comes within this time. For benchmarks."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             self._take_in(0.02)

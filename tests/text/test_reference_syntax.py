@@ -11,7 +11,7 @@ from markdown_it.token import Token as MarkdownToken
 
 from kitbag.text.reference_syntax import Token, find_tokens
 from support.cost import processor_limit
-from support.matrix import examples
+from support.matrix import examples, sample
 
 TRIGGERS = ("@docs/a.md", "!`touch x`", "{{NAME}}", "${HOME}", "\\@docs/a.md", "\\{{NAME}}", "\\${HOME}", "\\!`x`")
 
@@ -218,7 +218,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("piece", HOSTILE)
+@pytest.mark.parametrize("piece", sample(HOSTILE, 9))
 def test_no_text_costs_more_than_its_length_asks_for(piece: str) -> None:
     repeated = piece * (250_000 // len(piece))
     with processor_limit():

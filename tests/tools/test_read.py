@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kitbag.messages import Image
 from kitbag.tools.read import LONGEST_LINE, MOST_CHARACTERS, MOST_IMAGE_BYTES, READ, amount
 from support.cost import bytes_read
+from support.matrix import rounds
 from support.using import Bench, memory_growth, text_of
 
 """Seconds that no file, however large, may take."""
@@ -327,7 +328,7 @@ def test_a_folder_that_is_exchanged_for_a_link_never_leads_out(bench: Bench) -> 
     swapper = threading.Thread(target=swap)
     swapper.start()
     try:
-        for _ in range(300):
+        for _ in range(rounds(300, 50)):
             assert "\tsecret" not in text_of(bench.use(READ, file_path="d/f"))
     finally:
         done.set()

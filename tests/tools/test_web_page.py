@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from kitbag.tools import web_page
 from kitbag.tools.web_page import MOST_CHARACTERS, Page, markdown_of
 from support.cost import processor_limit
-from support.matrix import examples
+from support.matrix import examples, sample
 
 FROM = "https://docs.example/guide/page.html"
 
@@ -169,7 +169,7 @@ DEEP = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("piece", DEEP)
+@pytest.mark.parametrize("piece", sample(DEEP, 12))
 def test_depth_and_repetition_end_in_bounded_time_and_size(piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(web_page, "SECONDS", 0.1)
     with processor_limit():

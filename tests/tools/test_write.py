@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from kitbag.tools.read import READ
 from kitbag.tools.seen_files import MOST_BYTES, SeenFiles
 from kitbag.tools.write import WRITE
-from support.matrix import examples
+from support.matrix import examples, rounds
 from support.using import Bench, text_of
 from tools.changing_files import Keeper, editing, every_file, swapping
 
@@ -359,7 +359,7 @@ def test_a_folder_that_is_exchanged_for_a_link_never_leads_out(bench: Bench) -> 
 
     async def write_often() -> int:
         done = 0
-        for number in range(2_000):
+        for number in range(rounds(2_000, 400)):
             outcome = await bench.using(WRITE, {"file_path": "d/f", "content": str(number)})
             done += not outcome.is_error
         return done
