@@ -77,8 +77,9 @@ def test_what_asks_is_approved_in_place_and_the_diff_is_seen(world: World) -> No
             driven.say("change it")
             driven.until_seen("Edit", "allow it once")
             driven.press(ENTER)  # nothing is allowed by accident
-            driven.until(lambda: (world.workspace / "a.txt").read_text() == "one\n")
-            driven.choose("y")
+            driven.until_seen("nothing is chosen yet")
+            assert (world.workspace / "a.txt").read_text() == "one\n"
+            driven.choose("y", "nothing is chosen yet")
             driven.until_seen("Done it.")
             assert (world.workspace / "a.txt").read_text() == "two\n"
 
