@@ -121,11 +121,13 @@ def _import_everything() -> None:
             continue
         importlib.import_module(found.name)
     from kitbag.permissions.sandbox import protection
+    from kitbag.text.tokens import token_counter
 
     if SKIPPED in os.environ:
         skip_syncs()
     _retry_soon()
     protection()  # tried once for all
+    token_counter().count("zxqjvw")  # a word that is not in the vocabulary takes long the first time
 
 
 def _retry_soon() -> None:
