@@ -96,7 +96,7 @@ def test_the_live_panel_stops_a_task(world: World) -> None:
             driven.say("seek it")
             driven.until_seen("It is begun.")
             driven.say("/tasks")
-            driven.until(lambda: "running" in driven.text() and "seek" in driven.text())
+            driven.until(lambda: "running" in driven.text() and "seek" in driven.text() and len(server.requests) == 3)
             driven.press("s")
             driven.until_seen("is stopped: cancelled")
             driven.until(lambda: "cancelled" in driven.text())
