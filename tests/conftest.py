@@ -32,6 +32,8 @@ hypothesis.settings.load_profile("kitbag")
 
 
 def pytest_configure() -> None:
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell without job control starts a job so
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not LONG:
         skip_syncs()
 
