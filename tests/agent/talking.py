@@ -15,7 +15,7 @@ from kitbag.agent.session import Session
 from kitbag.agent.stored_sessions import resume
 from kitbag.errors import KitbagError
 from kitbag.events import Event, RunEnded, RunStarted
-from kitbag.messages import Text, Usage
+from kitbag.messages import Message, Text, Usage
 from kitbag.models.provider import Block, Provider
 from kitbag.packing.session_skills import SessionSkills
 from kitbag.permissions.approvals import Approvals, Approver
@@ -142,3 +142,23 @@ class Talk:
 
     def of(self, kind: type[Any]) -> list[Any]:
         return [event for event in self.events if isinstance(event, kind)]
+
+
+def assert_valid(messages: tuple[Message, ...]) -> None:
+    waiting: list[str] = []
+    seen: set[str] = set()
+    for at, message in enumerate(messages):
+        assert message.parts
+        assert message.role == ("user" if at % 2 == 0 else "assistant")
+        if message.role == "user":
+            assert [result.call_id for result in message.results] == waiting
+            assert message.calls == ()
+            waiting = []
+        else:
+            assert waiting == []
+            assert message.results == ()
+            waiting = [call.id for call in message.calls]
+            assert seen.isdisjoint(waiting)
+            assert len(set(waiting)) == len(waiting)
+            seen.update(waiting)
+    assert waiting == []

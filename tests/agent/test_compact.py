@@ -6,8 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.talking import FREE, Anything, Talk, call, tool
-from agent.test_transcript import assert_valid
+from agent.talking import FREE, Anything, Talk, assert_valid, call, tool
 from conftest import World
 from kitbag.agent.brain import Room
 from kitbag.agent.compact import Meter, _choose, tokens_of

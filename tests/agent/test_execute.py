@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.talking import FREE, Anything, Talk, call, echo, script, tool
-from agent.test_transcript import assert_valid
+from agent.talking import FREE, Anything, Talk, assert_valid, call, echo, script, tool
 from kitbag.agent import execute
 from kitbag.agent.execute import CANCELLED, NOT_BEGUN
 from kitbag.agent.transcript import UNKNOWN_OUTCOME

@@ -4,8 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from agent.talking import FREE, Talk, call, echo, script, tool
-from agent.test_transcript import assert_valid
+from agent.talking import FREE, Talk, assert_valid, call, echo, script, tool
 from kitbag.agent.loop import CUT_OFF, Limits
 from kitbag.errors import UsageError
 from kitbag.events import Discarded, MessageAdded, Notice, Retrying, RunEnded, RunStarted, TextDelta, TurnEnded

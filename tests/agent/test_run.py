@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from agent.talking import Talk, script
-from agent.test_transcript import assert_valid
+from agent.talking import Talk, assert_valid, script
 from kitbag.agent.loop import CUT_OFF
 from kitbag.agent.run import Run
 from kitbag.events import RunEnded, TextDelta

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.test_transcript import assert_valid
+from agent.talking import assert_valid
 from kitbag.agent.records import Compaction, Header, SkillUse
 from kitbag.agent.session import Session
 from kitbag.agent.sessions import list_sessions, newest_session

@@ -3,6 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.talking import assert_valid
 from kitbag.agent.transcript import NEVER_RUN, UNKNOWN_OUTCOME, well_formed
 from kitbag.messages import Message, Part, Text, Thinking, ToolCall, ToolResult, user
 
@@ -16,26 +17,6 @@ _parts = st.one_of(
 _messages = st.lists(
     st.builds(Message, st.sampled_from(["user", "assistant"]), st.lists(_parts, max_size=4).map(tuple)), max_size=10
 )
-
-
-def assert_valid(messages: tuple[Message, ...]) -> None:
-    waiting: list[str] = []
-    seen: set[str] = set()
-    for at, message in enumerate(messages):
-        assert message.parts
-        assert message.role == ("user" if at % 2 == 0 else "assistant")
-        if message.role == "user":
-            assert [result.call_id for result in message.results] == waiting
-            assert message.calls == ()
-            waiting = []
-        else:
-            assert waiting == []
-            assert message.results == ()
-            waiting = [call.id for call in message.calls]
-            assert seen.isdisjoint(waiting)
-            assert len(set(waiting)) == len(waiting)
-            seen.update(waiting)
-    assert waiting == []
 
 
 @given(_messages)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from behaviour.acting import MODES
+from behaviour.commands import CHANGING, JOINED, NESTED, NOT_READING, TARGETS, WRAPPED
 from behaviour.hostile import SECRET, Victim, bash, everything, hostile_world, processes_with, read, untouched
-from behaviour.test_permissions import CHANGING, JOINED, NESTED, NOT_READING, TARGETS, WRAPPED
 from support import needs
 from support.cost import processor_limit
 from support.using import memory_growth

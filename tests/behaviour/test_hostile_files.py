@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from behaviour.acting import MODES
+from behaviour.commands import CONTROL
 from behaviour.hostile import (
     SECRET,
     Call,
@@ -26,7 +27,6 @@ from behaviour.hostile import (
     untouched,
     write,
 )
-from behaviour.test_permissions import CONTROL
 from support import needs
 from support.using import memory_growth
 

@@ -3,30 +3,16 @@
 import json
 import os
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
+from behaviour.rules import PROJECT, TOUCH, USER, allow, live_rules, settings
 from conftest import World
 from kitbag.models.scripted import Seen
-from kitbag.permissions.approval_queue import ApprovalQueue
-from kitbag.permissions.approvals import Answer
-from kitbag.permissions.live_rules import LiveRules
-from kitbag.permissions.rule_files import NOTHING_GIVEN, workspace_of
-from kitbag.settings import load_settings
 from kitbag.testing import ModelServer, Rule, Script, Step
 from support import needs
 from support.headless import ask, point
 from support.workshop import Workshop, call
-
-USER = "~/.kitbag/settings.toml"
-PROJECT = ".kitbag/settings.toml"
-TOUCH = "touch made.txt"
-
-
-def settings(**permissions: Any) -> str:
-    rows = [f"{key} = {value!r}".replace("'", '"') for key, value in permissions.items()]
-    return "[permissions]\n" + "\n".join(rows) + "\n"
 
 
 def unreadable(world: World) -> None:
@@ -49,12 +35,6 @@ CHANGES: dict[str, Callable[[World], object]] = {
     "settings that are a folder": unreadable,
     "settings behind a broken link": link_out,
 }
-
-
-def allow(workshop: Workshop) -> None:
-    queue = ApprovalQueue(workshop.journal)
-    [waiting] = queue.pending()
-    queue.answer(waiting.question.id, Answer("allow"))
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -176,12 +156,3 @@ def test_settings_that_do_not_change_are_read_once(world: World, monkeypatch: py
     opened: list[str] = []
     monkeypatch.setattr("kitbag.settings.read_bytes", lambda *_: opened.append("") or pytest.fail("it was read again"))
     assert all(live.now() is first for _ in range(100))
-
-
-def live_rules(world: World, text: str | None) -> LiveRules:
-    if text is not None:
-        world.write(USER, text)
-    places = world.places()
-    found = load_settings(places.kitbag_home, places.project_dirs)
-    workspace, _ = workspace_of(places, found)
-    return LiveRules(places, workspace, found, trusted=True, given=NOTHING_GIVEN)

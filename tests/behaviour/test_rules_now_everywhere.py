@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from behaviour.test_rules_now import PROJECT, TOUCH, USER, allow, live_rules, settings
+from behaviour.rules import PROJECT, TOUCH, USER, allow, live_rules, settings
 from conftest import World
 from kitbag.models.scripted import Seen
 from kitbag.permissions.approval_queue import ApprovalQueue

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from behaviour.acting import on_path, permissions
-from behaviour.test_permissions import CONTROL
+from behaviour.commands import CONTROL
 from conftest import World
 from support import needs
 

@@ -10,7 +10,7 @@ from behaviour.acting import MODES
 from conftest import World
 from kitbag.messages import Text, ToolResult
 from kitbag.testing import Step
-from runtime.test_agent import House
+from support.house import House
 from support.servers import Answer, Server, redirect, reply
 
 PAGE = reply(b"<p>The page.", "200 OK", "Content-Type: text/html")

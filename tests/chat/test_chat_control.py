@@ -2,12 +2,11 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
+from chat.conversing import Conversing, conversing
 from chat.held import begun, model, workshop_at_home
 from chat.queue_face import QueueFace, in_a_loop
 from conftest import World
@@ -16,39 +15,12 @@ from kitbag.chat.face import Deed, Key, Left, Live, Submitted
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.board import Board
 from kitbag.testing import Rule, Script, Step
-from support.talking_face import Talk, talking
+from support.talking_face import talking
 from support.waiting import TEST_TIMEOUT
 from support.workshop import Workshop
 
 __all__ = ["workshop_at_home"]
 pytestmark = pytest.mark.usefixtures("at_home")
-
-
-class Conversing:
-    def __init__(self, talk: Talk, face: QueueFace) -> None:
-        self.talk, self.face, self.chat = talk, face, talk.chat
-        self.ending = asyncio.ensure_future(self.chat.converse())
-
-    async def left(self, deed: Left | None = None) -> int:
-        self.face.do(deed or Left())
-        return await asyncio.wait_for(self.ending, TEST_TIMEOUT)
-
-    async def until_idle(self) -> None:
-        await self.face.until(lambda: not self.chat._is_busy() and self.chat._events.empty())
-
-
-@asynccontextmanager
-async def conversing(
-    world: World, *steps: Any, face: QueueFace | None = None, **more: Any
-) -> AsyncIterator[Conversing]:
-    played = face or QueueFace()
-    async with talking(world, *steps, face=played, **more) as talk:
-        here = Conversing(talk, played)
-        try:
-            yield here
-        finally:
-            if not here.ending.done():
-                await here.left()
 
 
 SLOW = Step(text="never", delay=600)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from chat.conversing import conversing
 from chat.queue_face import in_a_loop
-from chat.test_chat_control import conversing
 from conftest import World
 from kitbag.agent.context_ledger import split_said
 from kitbag.chat.blocks import Reply, Said

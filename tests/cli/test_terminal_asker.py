@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cli.test_terminal_approver import Terminal
+from cli.terminal import Terminal
 from conftest import World
 from kitbag.cli.headless import Wanted, _people
 from kitbag.runtime.options import Options

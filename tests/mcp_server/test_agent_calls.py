@@ -11,20 +11,10 @@ from mcp_types import ElicitRequestParams, ElicitResult
 
 from conftest import World
 from support.boards import all_tasks
-from support.connected import Served, at_home, run, served, text
+from support.connected import Served, at_home, run, scripted, served, text, until
 from support.waiting import until_true
 
 __all__ = ["at_home"]  # a fixture that every test here uses
-
-
-def scripted(world: World, *replies: Any) -> str:
-    steps = [{"text": one} if isinstance(one, str) else one for one in replies]
-    path = world.write("script.json", json.dumps({"rules": [{"replies": steps}]}), world.outside)
-    return f"scripted:{path}"
-
-
-async def until(world: World, status: str) -> None:
-    await until_true(lambda: any(task.status == status for task in all_tasks(world)))
 
 
 def test_agents_are_listed_and_an_agent_s_answer_comes_back_as_data(world: World) -> None:

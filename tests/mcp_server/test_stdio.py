@@ -11,9 +11,8 @@ from mcp_types import ResourceListChangedNotification
 
 from conftest import World
 from kitbag.mcp_server.stdio import LONGEST_LINE
-from mcp_server.test_agent_calls import scripted, until
 from support.boards import all_tasks
-from support.connected import at_home, over_stdio, run, text
+from support.connected import at_home, over_stdio, run, scripted, text, until
 from support.waiting import TEST_TIMEOUT, until_true
 
 INITIALIZE = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}

@@ -3,6 +3,7 @@ changes in between."""
 
 import asyncio
 import json
+import subprocess
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -110,3 +111,10 @@ def home_with_personas(world: World, monkeypatch: pytest.MonkeyPatch) -> Home:
             f"name: {name}\ndescription: The {name}.\nprompt: You are {name}.\ntools: [Read]\n",
         )
     return Home(world)
+
+
+def git(world: World, *words: str) -> str:
+    return subprocess.run(
+        ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words],
+        cwd=world.workspace, check=True, capture_output=True, text=True,
+    ).stdout  # fmt: skip

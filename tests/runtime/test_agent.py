@@ -7,83 +7,16 @@ from typing import Any
 
 import pytest
 
-from conftest import World
-from kitbag.agent.ask_model import Patience
 from kitbag.agent.loop import Limits
 from kitbag.errors import KitbagError, NotFoundError, UsageError
-from kitbag.events import Compacted, Event, Notice, RunEnded, RunStarted, SkillLoaded
+from kitbag.events import Compacted, RunStarted, SkillLoaded
 from kitbag.library.left_out import LeftOutError
 from kitbag.messages import Image, Text
-from kitbag.models.provider import Request
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.options import Options
 from kitbag.testing import Rule, Script, Scripted, Seen, Step
+from support.house import House, load
 from support.waiting import TEST_TIMEOUT, until_true
-
-
-class House:
-    """A world in which agents are asked, one after another."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.events: list[Event] = []
-        self.model = Scripted(Script([]))
-        self.session = ""
-        self.agent: Agent | None = None
-
-    def ask(self, *requests: str, steps: Any = ("Fine.",) * 20, model: str = "", **options: Any) -> RunEnded:
-        return asyncio.run(self._ask(requests, steps, model, options))
-
-    async def _ask(self, requests: tuple[str, ...], steps: Any, model: str, options: dict[str, Any]) -> RunEnded:
-        script = steps if isinstance(steps, Script) else Script([Rule([_step(step) for step in steps])])
-        self.model, self.events = Scripted(script), []
-        given = Options(directory=str(self.world.workspace), **options)
-        ended: RunEnded | None = None
-        async with asyncio.timeout(TEST_TIMEOUT):
-            patience = Patience(first_wait=0.001)
-            async with Agent(model, options=given, provider=self.model, patience=patience) as agent:
-                self.agent, self.session = agent, agent.session.id
-                for request in requests:
-                    async with agent.run(request) as run:
-                        self.events += [event async for event in run]
-                    ended = run.ended
-                    if run.error is not None:
-                        raise run.error
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-        assert ended is not None
-        return ended
-
-    @property
-    def requests(self) -> list[Request]:
-        return self.model.requests
-
-    def prompt(self, at: int = -1) -> str:
-        return "".join(block.text for block in self.requests[at].system)
-
-    def tools(self) -> list[str]:
-        return [tool.name for tool in self.requests[-1].tools]
-
-    def of(self, kind: type[Any]) -> list[Any]:
-        return [event for event in self.events if isinstance(event, kind)]
-
-    def notices(self) -> str:
-        return "\n".join(f"{notice.text} {notice.fix}" for notice in self.of(Notice))
-
-
-def _step(step: Any) -> Any:
-    return Step(text=step) if isinstance(step, str) else step
-
-
-def load(skill: str, call_id: str = "s1") -> Step:
-    return Step(calls=((call_id, "Skill", json.dumps({"skill": skill})),))
-
-
-@pytest.fixture
-def house(world: World, monkeypatch: pytest.MonkeyPatch) -> House:
-    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "KITBAG_MODEL", "KITBAG_HOME", "OLLAMA_HOST"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(world.home))
-    return House(world)
 
 
 class TestPrompt:

@@ -12,7 +12,6 @@ from kitbag.agent.stored_sessions import resume
 from kitbag.errors import InvalidError, NotFoundError
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import find_places
-from kitbag.messages import Text
 from kitbag.permissions.approvals import Answer, Question
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.agent_rights import tools_in_words
@@ -26,39 +25,13 @@ from kitbag.tasks.model import End, Wish
 from kitbag.testing import ModelServer, Rule, Script, Scripted, Step
 from kitbag.tools.delegation import Errand, Report
 from kitbag.tools.task import told
-from runtime.test_agent import House
+from runtime.delegating import AN_AGENT, results, script, task
 from support.boards import all_tasks, opened_board
 from support.clock import Clock
+from support.house import House
 from support.waiting import TEST_TIMEOUT, until_true
 
-AN_AGENT = "## Your Task"
-
-
-@pytest.fixture(autouse=True)
-def at_home(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "KITBAG_MODEL", "OLLAMA_HOST"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(world.home))
-    monkeypatch.setenv("KITBAG_HOME", str(world.home / ".kitbag"))
-
-
-def task(call_id: str = "t1", **arguments: Any) -> tuple[str, str, str]:
-    given = {"subagent_type": "Explore", "prompt": "Find the answer.", **arguments}
-    return call_id, "Task", json.dumps(given)
-
-
-def script(main: list[Any], agent: list[Any]) -> Script:
-    def steps(given: list[Any]) -> list[Any]:
-        return [Step(text=one) if isinstance(one, str) else one for one in given]
-
-    return Script([Rule(steps(agent), system=AN_AGENT), Rule(steps(main))])
-
-
-def results(house: House) -> str:
-    """What the tools answered in the last request of the one that the person talks to."""
-    main = [request for request in house.requests if AN_AGENT not in "".join(b.text for b in request.system)][-1]
-    found = [part for message in main.messages for one in message.results for part in one.content]
-    return "\n".join(part.text for part in found if isinstance(part, Text))
+pytestmark = pytest.mark.usefixtures("kitbag_home")
 
 
 def test_an_agent_works_in_a_context_of_its_own_and_only_its_answer_comes_back(world: World) -> None:

@@ -2,13 +2,15 @@
 
 import json
 
+import pytest
+
 from conftest import World
 from kitbag.testing import Rule, Script, Step
-from runtime.test_agent import House
-from runtime.test_delegation import AN_AGENT, at_home, results, script
+from runtime.delegating import AN_AGENT, results, script
 from support.boards import all_tasks
+from support.house import House
 
-__all__ = ["at_home"]
+pytestmark = pytest.mark.usefixtures("kitbag_home")
 
 
 def call(skill: str, args: str = "") -> Step:

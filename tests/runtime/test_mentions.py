@@ -21,7 +21,7 @@ from kitbag.runtime.tools import every_tool
 from kitbag.testing import Step
 from kitbag.tools.seen_files import SeenFiles
 from kitbag.tools.write import WRITE
-from runtime.test_agent import House, house  # noqa: F401 - a fixture
+from support.house import House
 from support.using import Bench
 from support.waiting import TEST_TIMEOUT
 
@@ -339,7 +339,7 @@ class TestWhatIsNotAllowed:
 
 
 class TestInAConversation:
-    def test_the_model_gets_it_with_the_message_and_may_edit_at_once(self, house: House) -> None:  # noqa: F811
+    def test_the_model_gets_it_with_the_message_and_may_edit_at_once(self, house: House) -> None:
         house.world.write("src/a.py", "one\n")
         edit = {"file_path": "src/a.py", "old_string": "one", "new_string": "two"}
         house.ask(
@@ -352,14 +352,14 @@ class TestInAConversation:
         assert not house.of(ToolFinished)[0].is_error
         assert (house.world.workspace / "src/a.py").read_text() == "two\n"
 
-    def test_refusals_are_notices_and_the_request_goes_on(self, house: House) -> None:  # noqa: F811
+    def test_refusals_are_notices_and_the_request_goes_on(self, house: House) -> None:
         outside = house.world.outside / "x.txt"
         outside.write_text("OUTSIDE")
         assert house.ask(f"Read @{outside}").status == "completed"
         assert "outside the workspace" in house.notices()
         assert "OUTSIDE" not in str(house.requests)
 
-    def test_texts_of_skills_and_files_name_nothing(self, house: House) -> None:  # noqa: F811
+    def test_texts_of_skills_and_files_name_nothing(self, house: House) -> None:
         house.world.write("b.txt", "SECOND")
         house.world.write("a.txt", "See @b.txt")
         house.world.skill("~/.kitbag/skills", "way", body="Mind @./b.txt always")
@@ -368,14 +368,14 @@ class TestInAConversation:
         assert "See @b.txt" in said
         assert "SECOND" not in said
 
-    def test_the_agent_that_is_wanted_is_told_and_others_are_notices(self, house: House) -> None:  # noqa: F811
+    def test_the_agent_that_is_wanted_is_told_and_others_are_notices(self, house: House) -> None:
         house.ask("@agent-Explore find it, not @agent-Explor")
         said = house.requests[0].messages[0].text
         assert '<mentioned-agent name="Explore">\nThe person wants the agent Explore to do this' in said
         assert said.count("<mentioned-agent") == 1
         assert "did you mean @agent-Explore?" in house.notices()
 
-    def test_what_a_mention_carries_stands_in_the_ledger_to_the_byte(self, house: House) -> None:  # noqa: F811
+    def test_what_a_mention_carries_stands_in_the_ledger_to_the_byte(self, house: House) -> None:
         house.world.write("src/a.py", "one\n")
         house.world.write("p.png", PNG)
         house.ask("Compare @src/a.py and @p.png, @agent-Explore")
@@ -389,7 +389,7 @@ class TestInAConversation:
         assert named == ["src/a.py", "p.png", "agent Explore", "p.png"]
         assert [piece.kind for piece in pieces if piece.name == "image/png"] == []
 
-    def test_skills_that_wait_for_the_file_are_told_of(self, house: House) -> None:  # noqa: F811
+    def test_skills_that_wait_for_the_file_are_told_of(self, house: House) -> None:
         house.world.write("src/a.rs", "fn main() {}\n")
         house.world.write(
             "~/.kitbag/skills/rusty/SKILL.md", "---\nname: rusty\ndescription: For Rust.\npaths: '**/*.rs'\n---\nDo it."
@@ -397,7 +397,7 @@ class TestInAConversation:
         house.ask("Look at @src/a.rs")
         assert "- rusty: For Rust." in house.requests[0].messages[0].text
 
-    def test_no_mention_changes_nothing(self, house: House) -> None:  # noqa: F811
+    def test_no_mention_changes_nothing(self, house: House) -> None:
         house.ask("Hi @dataclass")
         assert house.requests[0].messages[0].parts == (Text("Hi @dataclass"),)
         assert house.of(Notice) == []

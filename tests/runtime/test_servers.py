@@ -14,13 +14,12 @@ from kitbag.permissions.trust import trust_workspace, workspace_trust
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.options import Options
 from kitbag.testing import Rule, Script, Scripted, Step
-from runtime.test_agent import House
-from runtime.test_delegation import at_home, results, script, task
-from runtime.test_worktree import repository
+from runtime.delegating import results, script, task
+from support.house import House
 from support.mcp_servers import described, is_alive, started
 from support.waiting import TEST_TIMEOUT, until_true
 
-__all__ = ["at_home", "repository"]
+pytestmark = pytest.mark.usefixtures("kitbag_home")
 
 
 def own(world: World, settings: str = "", **servers: dict[str, Any]) -> None:

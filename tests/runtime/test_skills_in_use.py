@@ -14,7 +14,7 @@ from kitbag.runtime.agent import Agent
 from kitbag.runtime.options import Options
 from kitbag.testing import Rule, Script, Scripted, Step
 from kitbag.tools.base import PersonQuestion
-from runtime.test_agent import House, load
+from support.house import House, load
 
 
 @pytest.fixture

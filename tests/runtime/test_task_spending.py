@@ -2,14 +2,15 @@
 
 import asyncio
 
+import pytest
+
 from conftest import World
 from kitbag.agent.session import PREFIX
 from kitbag.runtime.task_spending import Spending
 from kitbag.tasks.model import End, Task, Wish
-from runtime.test_delegation import at_home
 from support.boards import opened_board
 
-__all__ = ["at_home"]
+pytestmark = pytest.mark.usefixtures("kitbag_home")
 
 
 def test_it_grows_with_what_is_said_and_is_unknown_where_a_price_is(world: World) -> None:

@@ -2,15 +2,17 @@
 
 import json
 
+import pytest
+
 from conftest import World
 from kitbag.messages import Usage
 from kitbag.runtime.task_views import costs_of
 from kitbag.testing import Rule, Script, Step
-from runtime.test_agent import House
-from runtime.test_delegation import AN_AGENT, at_home, task
+from runtime.delegating import AN_AGENT, task
 from support.boards import opened_board
+from support.house import House
 
-__all__ = ["at_home"]
+pytestmark = pytest.mark.usefixtures("kitbag_home")
 
 
 def test_a_whole_is_its_own_part_and_those_of_its_children(world: World) -> None:

@@ -4,9 +4,7 @@ import pytest
 
 from kitbag.library.left_out import LeftOutError
 from kitbag.testing import Rule, Script, Seen, Step
-from runtime.test_agent import House, house, load
-
-__all__ = ["house"]
+from support.house import House, load
 
 SKILL = "---\nname: new\ndescription: FRESH words.\n---\nFRESH body.\n"
 ITEMS = {

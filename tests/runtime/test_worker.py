@@ -25,8 +25,8 @@ from kitbag.runtime.worker_process import at_work, ensure_worker, look_after
 from kitbag.tasks.owner import this_process
 from kitbag.tasks.processes import MARK, processes_of
 from kitbag.testing import Step
-from runtime.test_agent import House
-from runtime.test_delegation import results, script, task
+from runtime.delegating import results, script, task
+from support.house import House
 from support.waiting import TEST_TIMEOUT
 from support.workshop import Workshop, call
 

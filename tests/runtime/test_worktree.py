@@ -11,33 +11,12 @@ from conftest import World
 from kitbag.errors import InvalidError
 from kitbag.runtime.worktree import Worktree, keep_changes, make_worktree
 from kitbag.testing import Step
-from runtime.test_agent import House
-from runtime.test_delegation import at_home, results, script, task
+from runtime.delegating import results, script, task
+from runtime.homes import git
 from support.boards import all_tasks
+from support.house import House
 
-__all__ = ["at_home"]
-
-
-def git(world: World, *words: str) -> str:
-    return subprocess.run(
-        ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words],
-        cwd=world.workspace, check=True, capture_output=True, text=True,
-    ).stdout  # fmt: skip
-
-
-@pytest.fixture
-def repository(world: World) -> World:
-    (world.workspace / ".git").rmdir()
-    git(world, "init", "--quiet", "-b", "main")
-    world.write("a.txt", "one\n")
-    git(world, "add", "-A")
-    git(world, "commit", "--quiet", "-m", "first")
-    world.write(
-        "~/.kitbag/agents/worker.md",
-        "---\nname: worker\ndescription: Works.\ntools: Read, Write\nisolation: worktree\n"
-        "permission-mode: acceptEdits\n---\nWork.\n",
-    )
-    return world
+pytestmark = pytest.mark.usefixtures("kitbag_home")
 
 
 def ask(world: World, *agent: Any) -> House:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -18,7 +19,8 @@ from kitbag.mcp_server.house import House
 from kitbag.mcp_server.http import serve_http
 from kitbag.mcp_server.serving import Listening
 from kitbag.runtime.options import Options
-from support.waiting import TEST_TIMEOUT
+from support.boards import all_tasks
+from support.waiting import TEST_TIMEOUT, until_true
 
 
 @pytest.fixture(autouse=True)
@@ -96,3 +98,13 @@ async def text(client: Client, tool: str, **arguments: Any) -> str:
     result = await client.call_tool(tool, arguments)
     said = "\n".join(part.text for part in result.content if part.type == "text")
     return f"ERROR {said}" if result.is_error else said
+
+
+def scripted(world: World, *replies: Any) -> str:
+    steps = [{"text": one} if isinstance(one, str) else one for one in replies]
+    path = world.write("script.json", json.dumps({"rules": [{"replies": steps}]}), world.outside)
+    return f"scripted:{path}"
+
+
+async def until(world: World, status: str) -> None:
+    await until_true(lambda: any(task.status == status for task in all_tasks(world)))

@@ -22,10 +22,10 @@ from kitbag.testing import Step
 from kitbag.tools.base import Context, Outcome
 from kitbag.tools.bash import BASH, LONGEST_TIME, MOST_BYTES, NOTHING_PRINTED
 from kitbag.tools.delegation import Errand, Report, Stopped
-from runtime.test_agent import House
 from support import needs
 from support.clock import Clock
 from support.confined import processes_with
+from support.house import House
 from support.using import Bench, text_of
 from support.waiting import until_true, wait_until
 
