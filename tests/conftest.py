@@ -32,8 +32,9 @@ hypothesis.settings.load_profile("kitbag")
 
 
 def pytest_configure() -> None:
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell without job control starts a job so
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGQUIT, signal.SIGHUP):  # ignored, as SIGINT, in a job of a shell or under nohup
+        signal.signal(number, signal.SIG_DFL)
     if not LONG:
         skip_syncs()
 
