@@ -24,13 +24,13 @@ from pathlib import Path
 from typing import Any
 
 from kitbag.agent.session import PREFIX, new_id
-from kitbag.runtime.stopping import stop_task
-from kitbag.runtime.worker_process import at_work, ensure_worker, look_after
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import Task, Wish
 from kitbag.tasks.processes import processes_of
+from kitbag.tasks.stopping import stop_task
+from kitbag.tasks.worker_process import at_work, ensure_worker, look_after
 
 LEASE = 15.0
 """Seconds in which what is said to run must have a process that lives: as long as a worker takes to start, and more."""

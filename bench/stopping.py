@@ -21,8 +21,8 @@ sys.path.pop(0)  # some benchmarks are named like folders of tests
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from conftest import World
 from kitbag.permissions.model import Judgement
-from kitbag.runtime.stopping import stop_task
 from kitbag.tasks.processes import processes_of
+from kitbag.tasks.stopping import stop_task
 from kitbag.testing import Fault, ModelServer, Step
 from kitbag.tools.bash import BASH
 from support.confined import processes_with

@@ -27,17 +27,17 @@ from statistics import median
 from typing import Any
 
 from kitbag.agent.loop import Limits
+from kitbag.assembly.inherited import Inherited
 from kitbag.messages import Message, Text, ToolCall, Usage
 from kitbag.models.provider import Piece, Reply, Request
 from kitbag.runtime.agent import Agent, Options
-from kitbag.runtime.delegation import Delegated, options_for_worker
-from kitbag.runtime.subagent import Inherited
-from kitbag.runtime.worker import Worker
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.journal_file import File, open_file
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
+from kitbag.tasks.delegation import Delegated, options_for_worker
 from kitbag.tasks.model import End, Wish
+from kitbag.tasks.worker import Worker
 
 AN_AGENT = "## Your Task"
 SMALL = Usage(1_000, 50)

@@ -103,7 +103,7 @@ class World:
         lock = self.home / ".kitbag" / "state" / "worker.lock"
         if not lock.is_file():
             return
-        from kitbag.runtime.worker_process import at_work, locked
+        from kitbag.tasks.worker_process import at_work, locked
 
         def is_ended() -> bool:
             with contextlib.suppress(BlockingIOError), locked(str(self.home / ".kitbag")):

@@ -9,6 +9,9 @@ TYPE_CHECKING = False  # what type checkers take for True; importing it from typ
 if TYPE_CHECKING:
     from kitbag.agent.loop import Limits
     from kitbag.agent.run import Run
+    from kitbag.assembly.options import Options
+    from kitbag.assembly.persona_change import PersonaChange
+    from kitbag.assembly.reloading import Reloaded
     from kitbag.errors import AmbiguousError, Diagnostic, InvalidError, KitbagError, NotFoundError, UsageError
     from kitbag.events import (
         Compacted,
@@ -43,9 +46,6 @@ if TYPE_CHECKING:
     from kitbag.packing.skill_registry import SkillDefinition, SkillIndex, SkillRegistry
     from kitbag.runtime.agent import Agent
     from kitbag.runtime.ask import ask
-    from kitbag.runtime.options import Options
-    from kitbag.runtime.persona_change import PersonaChange
-    from kitbag.runtime.reloading import Reloaded
     from kitbag.text.tokens import estimate_tokens
 
 __all__ = [

@@ -16,8 +16,8 @@ from kitbag.permissions.approval_queue import ApprovalQueue
 from kitbag.permissions.approvals import Answer, Approvals, Permit
 from kitbag.permissions.decide import Permissions
 from kitbag.permissions.model import Judgement, Protection
-from kitbag.runtime.worker_process import locked
 from kitbag.tasks.model import Task
+from kitbag.tasks.worker_process import locked
 from kitbag.testing import ModelServer, Rule, Script, Step
 from support import needs
 from support.connected import over_stdio, run, text

@@ -15,11 +15,11 @@ import pytest
 
 from behaviour.contained import ANOTHER, DAMAGED, Bystander, record, run_contained
 from conftest import World
-from kitbag.runtime.worker_lock import DamagedLock, at_work, read_lock
 from kitbag.store.journal import Entry, Journal, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import STREAM
 from kitbag.tasks.owner import Owner, this_process
+from kitbag.tasks.worker_lock import DamagedLock, at_work, read_lock
 from kitbag.testing import ModelServer, Rule, Script, Step
 from support import needs
 from support.driving import chat

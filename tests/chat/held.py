@@ -12,7 +12,7 @@ from chat.answering import text_of
 from kitbag.agent.session import new_id
 from kitbag.chat.blocks import Block
 from kitbag.chat.face import Filled, Form
-from kitbag.runtime import worker_process
+from kitbag.tasks import worker_process
 from kitbag.tasks.model import Task
 from support.talking_face import Talk, TalkingFace, talking
 from support.workshop import Workshop

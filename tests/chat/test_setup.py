@@ -12,13 +12,13 @@ import pytest
 
 from chat.answering import Answer, AnsweringFace, option
 from conftest import World
+from kitbag.assembly.options import Options
+from kitbag.assembly.sources import model_sources
 from kitbag.chat.approver import ChatApprover
 from kitbag.chat.setup import how_to_connect, offer_setup
 from kitbag.models.choice import choose
 from kitbag.models.local_servers import PORTS
 from kitbag.runtime.agent import Agent
-from kitbag.runtime.options import Options
-from kitbag.runtime.sources import model_sources
 from kitbag.settings import load_settings
 from kitbag.testing import Fault, ModelServer, Rule, Script, Step
 

@@ -7,12 +7,12 @@ import pytest
 
 from chat.answering import Answer, AnsweringFace, option, text_of
 from conftest import World
+from kitbag.assembly.options import Options
 from kitbag.chat.blocks import Diff, Verbatim
 from kitbag.chat.trusting import ask_for_trust, trust_blocks, trust_form
 from kitbag.errors import UsageError
 from kitbag.permissions.trust import Trust, workspace_trust
 from kitbag.runtime.agent import Agent
-from kitbag.runtime.options import Options
 from kitbag.testing import Script, Scripted
 
 
@@ -125,8 +125,8 @@ def test_a_server_that_is_started_later_is_still_the_one_that_was_seen(world: Wo
 
 
 def test_agents_in_the_background_are_held_to_it_too(world: World) -> None:
-    from kitbag.runtime.delegation import options_for_worker
-    from kitbag.runtime.stand_in import read_options
+    from kitbag.tasks.delegation import options_for_worker
+    from kitbag.tasks.stand_in import read_options
 
     bring(world)
     seen = asyncio.run(ask_for_trust(AnsweringFace("o"), world.places())).seen

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from conftest import World
+from kitbag.assembly.options import Options
 from kitbag.events import Event, RunEnded, ToolStarted
 from kitbag.runtime.agent import Agent
-from kitbag.runtime.options import Options
 from support.waiting import TEST_TIMEOUT
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kitbag.runtime.worker_lock import give_sign_of_life, locked
+from kitbag.tasks.worker_lock import give_sign_of_life, locked
 from recorded.transcripts import HERE, RECORD, recording, replay
 from support import needs
 from support.forked import Forkserver

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import kitbag
-from kitbag.runtime.worker_lock import at_work
+from kitbag.tasks.worker_lock import at_work
 from support.forked import Forkserver
 from support.waiting import wait_until
 

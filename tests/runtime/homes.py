@@ -12,10 +12,10 @@ import pytest
 
 from conftest import World
 from kitbag.agent.ask_model import Patience
+from kitbag.assembly.options import Options
 from kitbag.events import Event
 from kitbag.models.provider import Request
 from kitbag.runtime.agent import Agent
-from kitbag.runtime.options import Options
 from kitbag.testing import Rule, Script, Scripted, Step
 from support.waiting import TEST_TIMEOUT
 

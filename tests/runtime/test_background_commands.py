@@ -13,23 +13,23 @@ from typing import Any, TypeVar
 import pytest
 
 from conftest import World
+from kitbag.assembly.options import Options
 from kitbag.errors import InvalidError
 from kitbag.messages import Text, ToolResult
 from kitbag.permissions import command_runner
 from kitbag.permissions.approvals import Answer, Question, RefusedError
 from kitbag.permissions.model import Judgement
-from kitbag.runtime import command_task
 from kitbag.runtime.agent import Agent
-from kitbag.runtime.command_task import CommandTask
-from kitbag.runtime.delegation import Delegated
-from kitbag.runtime.notifications import take_notifications
-from kitbag.runtime.options import Options
-from kitbag.runtime.task_reports import report_of
-from kitbag.runtime.worker_process import locked
+from kitbag.tasks import command_task
+from kitbag.tasks.command_task import CommandTask
+from kitbag.tasks.delegation import Delegated
 from kitbag.tasks.model import Task
+from kitbag.tasks.notifications import take_notifications
 from kitbag.tasks.output_file import OutputFile
 from kitbag.tasks.processes import processes_of
+from kitbag.tasks.reports import report_of
 from kitbag.tasks.signals import Signals
+from kitbag.tasks.worker_process import locked
 from kitbag.testing import Rule, Script, Scripted, Step
 from kitbag.tools.delegation import Report
 from support import needs

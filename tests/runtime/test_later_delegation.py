@@ -18,9 +18,9 @@ async def main():
             await run.wait()
         assert agent.delegation is not None
         assert (agent.delegation.unfinished(), agent.delegation.spent()) == ([], (0, 0.0))
-        print("kitbag.runtime.delegation" in sys.modules, "kitbag.tasks.board" in sys.modules)
+        print("kitbag.tasks.delegation" in sys.modules, "kitbag.tasks.board" in sys.modules)
         agent.delegation.facts("Explore", "")
-        print("kitbag.runtime.delegation" in sys.modules)
+        print("kitbag.tasks.delegation" in sys.modules)
 
 asyncio.run(main())
 """

@@ -12,13 +12,13 @@ import pytest
 from conftest import World
 from kitbag.agent.sessions import list_sessions
 from kitbag.agent.stored_sessions import resume
+from kitbag.assembly.options import Options
+from kitbag.assembly.persona_change import PersonaChange
 from kitbag.errors import AmbiguousError, NotFoundError, UsageError
 from kitbag.events import SkillLoaded, Switched
 from kitbag.library.left_out import LeftOutError
 from kitbag.models.provider import Request
 from kitbag.runtime.agent import Agent
-from kitbag.runtime.options import Options
-from kitbag.runtime.persona_change import PersonaChange
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.private_files import StoreError
 from kitbag.store.redaction import Redactor

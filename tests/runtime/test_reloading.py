@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from conftest import World
+from kitbag.assembly.options import Options
 from kitbag.errors import KitbagError
 from kitbag.runtime.agent import Agent
-from kitbag.runtime.options import Options
 from kitbag.store.private_files import StoreError
 from runtime.homes import Home, home_with_personas, load, prompt, run, tools
 from support.mcp_servers import described, is_alive, started

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from conftest import World
+from kitbag.assembly.options import Options
 from kitbag.events import SkillLoaded, ToolFinished
 from kitbag.messages import Text
 from kitbag.runtime.agent import Agent
-from kitbag.runtime.options import Options
 from kitbag.testing import Rule, Script, Scripted, Step
 from kitbag.tools.base import PersonQuestion
 from support.house import House, load

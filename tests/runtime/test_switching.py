@@ -10,11 +10,11 @@ import pytest
 from conftest import World
 from kitbag.agent.sessions import list_sessions
 from kitbag.agent.stored_sessions import resume
+from kitbag.assembly.options import Options
 from kitbag.errors import InvalidError, KitbagError, UsageError
 from kitbag.events import Compacted, Event, RunStarted, Switched, ToolFinished, ToolStarted
 from kitbag.permissions.approvals import Answer, Question
 from kitbag.runtime.agent import Agent
-from kitbag.runtime.options import Options
 from kitbag.store.private_files import StoreError
 from kitbag.testing import Rule, Script, Step
 from runtime.homes import AN_AGENT, Home, home_with_personas, load, prompt, run, tools

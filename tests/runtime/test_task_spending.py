@@ -6,8 +6,8 @@ import pytest
 
 from conftest import World
 from kitbag.agent.session import PREFIX
-from kitbag.runtime.task_spending import Spending
 from kitbag.tasks.model import End, Task, Wish
+from kitbag.tasks.spending import Spending
 from support.boards import opened_board
 
 pytestmark = pytest.mark.usefixtures("kitbag_home")

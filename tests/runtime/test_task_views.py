@@ -6,7 +6,7 @@ import pytest
 
 from conftest import World
 from kitbag.messages import Usage
-from kitbag.runtime.task_views import costs_of
+from kitbag.tasks.views import costs_of
 from kitbag.testing import Rule, Script, Step
 from runtime.delegating import AN_AGENT, task
 from support.boards import opened_board

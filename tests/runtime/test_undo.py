@@ -9,9 +9,9 @@ import pytest
 
 from conftest import World
 from kitbag.agent.undo import read_turns
+from kitbag.assembly.options import Options
 from kitbag.messages import Text
 from kitbag.runtime.agent import Agent
-from kitbag.runtime.options import Options
 from kitbag.store.kept_files import KeptFiles
 from kitbag.testing import Rule, Script, Scripted, Step
 from support.changing import tree

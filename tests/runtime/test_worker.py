@@ -18,12 +18,12 @@ from kitbag.agent.session import new_id
 from kitbag.permissions.approval_queue import ApprovalQueue
 from kitbag.permissions.approvals import Question, digest_of
 from kitbag.permissions.model import Judgement
-from kitbag.runtime import worker_process
-from kitbag.runtime.subagent import asked_by
-from kitbag.runtime.worker import MOST_RECOVERIES, Worker
-from kitbag.runtime.worker_process import at_work, ensure_worker, look_after
+from kitbag.tasks import worker_process
+from kitbag.tasks.model import asked_by
 from kitbag.tasks.owner import this_process
 from kitbag.tasks.processes import MARK, processes_of
+from kitbag.tasks.worker import MOST_RECOVERIES, Worker
+from kitbag.tasks.worker_process import at_work, ensure_worker, look_after
 from kitbag.testing import Step
 from runtime.delegating import results, script, task
 from support.house import House
@@ -199,7 +199,7 @@ class TestLiving:
     def test_rules_and_agents_count_as_they_are_when_a_task_begins(
         self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("kitbag.runtime.worker_grounds.FRESH_SECONDS", 0.0)
+        monkeypatch.setattr("kitbag.tasks.worker_grounds.FRESH_SECONDS", 0.0)
         workshop.script(call("Write", file_path="a.txt", content="a"), {"text": "Done."})
 
         async def one() -> str:
@@ -226,7 +226,7 @@ class TestLiving:
         log = Path(workshop.home, "state", "worker.log")
         log.write_text("old\n" * 10)
         code = (
-            "import os, sys; from kitbag.runtime.worker_process import bound_log\n"
+            "import os, sys; from kitbag.tasks.worker_process import bound_log\n"
             "for _ in range(3): bound_log(sys.argv[1], 30); os.write(2, b'new\\n')\n"
         )
         with log.open("a") as opened_log:

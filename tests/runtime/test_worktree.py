@@ -9,7 +9,7 @@ import pytest
 
 from conftest import World
 from kitbag.errors import InvalidError
-from kitbag.runtime.worktree import Worktree, keep_changes, make_worktree
+from kitbag.tasks.worktree import Worktree, keep_changes, make_worktree
 from kitbag.testing import Step
 from runtime.delegating import results, script, task
 from runtime.homes import git

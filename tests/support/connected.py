@@ -15,10 +15,10 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from conftest import World
+from kitbag.assembly.options import Options
 from kitbag.mcp_server.house import House
 from kitbag.mcp_server.http import serve_http
 from kitbag.mcp_server.serving import Listening
-from kitbag.runtime.options import Options
 from support.boards import all_tasks
 from support.waiting import TEST_TIMEOUT, until_true
 

@@ -14,12 +14,12 @@ if __name__ == "__main__":
     sys.path[0] = os.path.dirname(sys.path[0])  # the folder of this script was there
 
 from kitbag.agent.session import new_id
-from kitbag.runtime.worker import run_worker
 from kitbag.store import faults
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import Wish
+from kitbag.tasks.worker import run_worker
 from support.disk import SKIPPED, skip_syncs
 
 

@@ -10,13 +10,13 @@ import pytest
 
 from kitbag.errors import NotFoundError
 from kitbag.permissions.approval_queue import ApprovalQueue
-from kitbag.runtime import stopping
-from kitbag.runtime.stopping import stop_task
-from kitbag.runtime.worker import Worker
 from kitbag.store.journal import Journal
+from kitbag.tasks import stopping
 from kitbag.tasks.model import End
 from kitbag.tasks.processes import processes_of
 from kitbag.tasks.signals import Signals
+from kitbag.tasks.stopping import stop_task
+from kitbag.tasks.worker import Worker
 from kitbag.tools.delegation import Stopped
 from support.clock import Clock
 from support.workshop import Workshop, call
@@ -155,7 +155,7 @@ def test_a_task_that_does_not_hear_it_begins_no_effect_after_its_end(
         def of(self, task_id: str, run: int) -> Generator[asyncio.Event, None, None]:
             yield asyncio.Event()
 
-    monkeypatch.setattr("kitbag.runtime.delegation.Signals", Deaf)
+    monkeypatch.setattr("kitbag.tasks.delegation.Signals", Deaf)
     for name, value in workshop.environment.items():
         monkeypatch.setenv(name, value)
     workshop.script({"delay": 0.5, **call("Bash", "late", command="touch late")}, {"text": "Done."})

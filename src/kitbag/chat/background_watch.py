@@ -10,14 +10,14 @@ from typing import Final, NamedTuple
 from kitbag.agent.execute import title
 from kitbag.chat.blocks import Block, Remark
 from kitbag.permissions.approval_queue import ApprovalQueue, Waiting
-from kitbag.runtime.notifications import ended_below
-from kitbag.runtime.task_questions import questions_of
-from kitbag.runtime.task_spending import Spending
-from kitbag.runtime.task_views import seconds_since
-from kitbag.runtime.worker_process import look_after
 from kitbag.store.journal import Journal
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import Task
+from kitbag.tasks.notifications import ended_below
+from kitbag.tasks.questions import questions_of
+from kitbag.tasks.spending import Spending
+from kitbag.tasks.views import seconds_since
+from kitbag.tasks.worker_process import look_after
 from kitbag.text.in_words import duration
 
 _CARE_SECONDS: Final = 2.0

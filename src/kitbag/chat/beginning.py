@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
+from kitbag.assembly.ground import told_left_out
 from kitbag.chat.blocks import Block, Line, Lines, Remark, Span, words
 from kitbag.errors import KitbagError
 from kitbag.events import Notice
 from kitbag.permissions import trust_words
 from kitbag.runtime.agent import Agent
-from kitbag.runtime.ground import told_left_out
 from kitbag.text.in_words import count, short_home
 
 

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from kitbag.agent.run import Run
 from kitbag.agent.shielded import to_its_end
+from kitbag.assembly.options import Options
 from kitbag.chat.background import Background
 from kitbag.chat.blocks import Block, Remark, Said, words
 from kitbag.chat.commands import COMMANDS, Command
@@ -22,7 +23,6 @@ from kitbag.chat.status import estimated_use, status_of
 from kitbag.errors import KitbagError
 from kitbag.messages import Image
 from kitbag.runtime.agent import Agent
-from kitbag.runtime.options import Options
 from kitbag.store.held_secrets import Held
 
 OpenAgent = Callable[[Options], Agent]

@@ -350,8 +350,8 @@ def _local_note(standing: Standing, name: str) -> str:
 
 def _other_choice(kitbag_home: str, name: str) -> list[Block]:
     """Where something else wins over what was just written."""
+    from kitbag.assembly.sources import model_sources
     from kitbag.models.choice import choose
-    from kitbag.runtime.sources import model_sources
     from kitbag.settings import load_settings
 
     try:

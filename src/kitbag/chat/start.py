@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from kitbag.assembly.options import Options
 from kitbag.chat.approver import ChatApprover
 from kitbag.chat.asker import ChatAsker
 from kitbag.chat.chat import Chat
@@ -16,7 +17,6 @@ from kitbag.chat.trusting import ask_for_trust
 from kitbag.library.scopes import Places
 from kitbag.runtime.agent import Agent
 from kitbag.runtime.open_sessions import check_not_open
-from kitbag.runtime.options import Options
 
 _MOST_EARLY: Final = 100
 """Lines that a pipe may say before the beginning."""

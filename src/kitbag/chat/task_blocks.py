@@ -9,8 +9,11 @@ from typing import Final, NamedTuple
 from kitbag.chat.blocks import Block, Fields, Line, Lines, Span, Table, Tone, Verbatim, words
 from kitbag.chat.face import Row
 from kitbag.chat.panel_rows import Cells, aligned
-from kitbag.runtime.task_reports import report_of, state_folder
-from kitbag.runtime.task_views import (
+from kitbag.tasks.board import Board
+from kitbag.tasks.model import Task
+from kitbag.tasks.output_file import read_piece
+from kitbag.tasks.reports import report_of, state_folder
+from kitbag.tasks.views import (
     Costs,
     LiveReports,
     Step,
@@ -20,9 +23,6 @@ from kitbag.runtime.task_views import (
     seconds_of,
     what_it_does,
 )
-from kitbag.tasks.board import Board
-from kitbag.tasks.model import Task
-from kitbag.tasks.output_file import read_piece
 from kitbag.text.hidden import one_line
 from kitbag.text.in_words import duration, money
 from kitbag.tools.delegation import Report

@@ -53,10 +53,10 @@ def run(name: str, prompt: str, **options: Any) -> None:
 
 
 async def _run(journal: Any, name: str, prompt: str, options: dict[str, Any]) -> Report:
+    from kitbag.assembly.options import Options
     from kitbag.cli.terminal_approver import TerminalApprover
-    from kitbag.runtime.delegation import Delegated
-    from kitbag.runtime.options import Options
-    from kitbag.runtime.stand_in import lay_inherited
+    from kitbag.tasks.delegation import Delegated
+    from kitbag.tasks.stand_in import lay_inherited
 
     given = Options(
         directory=os.getcwd(),

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from kitbag.assembly.journals import open_journal
 from kitbag.cli import output
 from kitbag.cli.options import json_option
 from kitbag.errors import NotFoundError, UsageError
@@ -14,7 +15,6 @@ from kitbag.library.scopes import find_places
 from kitbag.permissions.approval_queue import NOT_WRITTEN_DOWN, ApprovalQueue, Waiting, check_person
 from kitbag.permissions.approvals import Answer
 from kitbag.permissions.question_view import shown
-from kitbag.runtime.journals import open_journal
 from kitbag.store.journal import journal_path
 
 

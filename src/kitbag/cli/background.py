@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kitbag.runtime.agent import Agent
-from kitbag.runtime.worker_process import NO_WORKER
+from kitbag.tasks.worker_process import NO_WORKER
 from kitbag.tools.delegation import Report
 
 STILL_RUNNING: Final = 8

@@ -14,8 +14,8 @@ from kitbag.cli import interruption, output
 from kitbag.errors import UsageError
 
 if TYPE_CHECKING:
+    from kitbag.assembly.options import Options
     from kitbag.mcp_server.serving import Listening
-    from kitbag.runtime.options import Options
 
 
 @click.command("mcp")
@@ -75,7 +75,7 @@ def _tell(text: str) -> None:
 
 
 def _options(given: dict[str, Any]) -> "Options":
-    from kitbag.runtime.options import Options
+    from kitbag.assembly.options import Options
 
     directory = os.path.abspath(given["cwd"]) if given["cwd"] else os.getcwd()
     for option, place in (("--cwd", directory), *(("--dir", one) for one in given["dirs"])):

@@ -15,9 +15,9 @@ from kitbag.library.scopes import find_places
 @json_option
 def command(model: str, as_json: bool) -> None:
     """Which model would be used, and why; what is known about it; which providers have keys."""
+    from kitbag.assembly.sources import model_sources
     from kitbag.models.choice import choose
     from kitbag.runtime.model_list import about_model, about_providers
-    from kitbag.runtime.sources import model_sources
     from kitbag.settings import load_settings
 
     # Only the user's own settings and environment: no project has a say in it.

@@ -43,9 +43,9 @@ def open_permissions(
     trust_workspace: bool = False,
 ) -> Opened:
     """For the working directory. Raises UsageError for a rule or a mode that is wrong on the command line."""
+    from kitbag.assembly.ground import lay_ground
     from kitbag.library.scopes import find_places
     from kitbag.permissions.rule_files import Given
-    from kitbag.runtime.ground import lay_ground
 
     given = Given(permission_mode, allow, ask, deny)
     ground = lay_ground(find_places(), given=given, trust_workspace=trust_workspace)

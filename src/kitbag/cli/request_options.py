@@ -7,7 +7,7 @@ from kitbag.errors import UsageError
 from kitbag.library.tool_aliases import split_names
 
 if TYPE_CHECKING:
-    from kitbag.runtime.options import Options
+    from kitbag.assembly.options import Options
 
 
 def check_options(options: dict[str, Any]) -> None:
@@ -25,7 +25,7 @@ def check_options(options: dict[str, Any]) -> None:
 
 def options_of(options: dict[str, Any]) -> "Options":
     from kitbag.agent.loop import Limits
-    from kitbag.runtime.options import Options
+    from kitbag.assembly.options import Options
 
     return Options(
         directory=options["cwd"],

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from kitbag.cli import output
 from kitbag.library.scopes import find_places
-from kitbag.runtime.task_reports import report_of
-from kitbag.runtime.task_views import what_it_does
-from kitbag.runtime.worker_process import look_after
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import Task
+from kitbag.tasks.reports import report_of
+from kitbag.tasks.views import what_it_does
+from kitbag.tasks.worker_process import look_after
 from kitbag.text.cells import cut
 from kitbag.tools.delegation import Report
 

@@ -9,10 +9,10 @@ from typing import Final
 
 from kitbag.cli import output
 from kitbag.library.scopes import find_places
-from kitbag.runtime.task_reports import report_of, state_folder
-from kitbag.runtime.worker_process import until_finished
 from kitbag.tasks.board import Board
 from kitbag.tasks.output_file import read_piece
+from kitbag.tasks.reports import report_of, state_folder
+from kitbag.tasks.worker_process import until_finished
 from kitbag.text.hidden import for_terminal
 
 _LOOK_SECONDS: Final = 0.2

@@ -19,7 +19,7 @@ def command(idle: float | None, at_once: int | None) -> None:
     One is started by itself when a task is begun in the background, and leaves when it has been idle. Running one by
     hand shows what it does. A second one leaves at once.
     """
-    from kitbag.runtime.worker import run_worker
+    from kitbag.tasks.worker import run_worker
 
     def log(text: str) -> None:
         output.remark(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {output.clean(text)}")

@@ -16,14 +16,14 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from kitbag.assembly.ground import lay_ground
+from kitbag.assembly.options import Options
 from kitbag.errors import UsageError
 from kitbag.library.agents import Agent
 from kitbag.library.registry import Registry
 from kitbag.packing.catalog import budget_of, render_skills
 from kitbag.packing.preload import preload
 from kitbag.permissions.trust import Trust
-from kitbag.runtime.ground import lay_ground
-from kitbag.runtime.options import Options
 from kitbag.text.hidden import one_line, reveal_hidden
 from kitbag.text.tokens import estimate_tokens
 

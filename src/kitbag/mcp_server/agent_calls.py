@@ -10,13 +10,13 @@ from typing import Annotated, Final, Literal, cast
 
 from msgspec import Meta
 
+from kitbag.assembly.options import Options
 from kitbag.errors import InvalidError, UsageError
 from kitbag.mcp_server.served import text
 from kitbag.packing.catalog import budget_of, render_agents
 from kitbag.packing.pack import Packer, PackOptions
 from kitbag.packing.rights import Rights
 from kitbag.packing.tasks_in import load_task
-from kitbag.runtime.options import Options
 from kitbag.tools.base import Arguments, Context, Outcome, Tool, Work, answer, failure
 from kitbag.tools.delegation import Errand
 from kitbag.tools.skill import NoArguments

@@ -10,12 +10,12 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Final
 
 from kitbag.agent.session import new_id
+from kitbag.assembly.options import Options
+from kitbag.assembly.skill_texts import skills_of_run
 from kitbag.errors import InvalidError, KitbagError
 from kitbag.library.left_out import LeftOutError
 from kitbag.mcp_server.served import Served
 from kitbag.packing.session_skills import SessionSkills
-from kitbag.runtime.options import Options
-from kitbag.runtime.skill_texts import skills_of_run
 
 if TYPE_CHECKING:
     from mcp.server.session import ServerSession

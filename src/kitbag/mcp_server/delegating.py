@@ -1,6 +1,6 @@
 """Other agents for one call: on ground that is laid when the call needs it, and left when the call ends.
 
-Satisfies tools/delegation.Delegation. Used by calls; uses house and runtime/delegation.
+Satisfies tools/delegation.Delegation. Used by calls; uses house and tasks/delegation.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from kitbag.permissions.model import Judgement
 from kitbag.tools.delegation import Errand, Report, Stopped
 
 if TYPE_CHECKING:
-    from kitbag.runtime.delegation import Delegated
+    from kitbag.tasks.delegation import Delegated
 
 
 class Delegating:
@@ -34,13 +34,17 @@ class Delegating:
 
     async def _delegated(self) -> "Delegated":
         if self._made is None:
-            from kitbag.runtime.delegation import Delegated
+            from kitbag.tasks.delegation import Delegated
 
             inherited, shared = await self._stack.enter_async_context(self._house.inherited())
             settings_file = inherited.ground.library.settings.user_file
             inherited = inherited._replace(approvals=Approvals(self._approver, settings_file))
             self._made = Delegated(lambda: inherited, self._client.id, shared=shared)
         return self._made
+
+    @property
+    def has_begun(self) -> bool:
+        return self._made is not None and self._made.has_begun
 
     def facts(self, agent: str, resume: str) -> tuple[tuple[str, str], ...]:
         return self._made.facts(agent, resume) if self._made is not None else ()

@@ -11,16 +11,16 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
+from kitbag.assembly.options import Options
 from kitbag.errors import KitbagError
 from kitbag.mcp_server.clients import Clients
 from kitbag.mcp_server.served import Served, lay_served
 from kitbag.mcp_server.skill_addresses import Addresses
-from kitbag.runtime.options import Options
 
 if TYPE_CHECKING:
-    from kitbag.runtime.delegation import Shared
-    from kitbag.runtime.subagent import Inherited
-    from kitbag.runtime.worker_grounds import Grounds
+    from kitbag.assembly.inherited import Inherited
+    from kitbag.tasks.delegation import Shared
+    from kitbag.tasks.worker_grounds import Grounds
 
 logger = logging.getLogger(__name__)
 
@@ -101,15 +101,15 @@ class House:
             yield inherited, shared
 
     def _open_agents(self) -> "tuple[Grounds, Shared]":
+        from kitbag.assembly.journals import open_journal
+        from kitbag.assembly.sources import model_sources
         from kitbag.events import Notice
-        from kitbag.runtime.delegation import Shared
-        from kitbag.runtime.journals import open_journal
-        from kitbag.runtime.sources import model_sources
-        from kitbag.runtime.stand_in import lay_inherited
-        from kitbag.runtime.worker_grounds import Grounds
         from kitbag.settings import load_settings
         from kitbag.tasks.board import Board
+        from kitbag.tasks.delegation import Shared
         from kitbag.tasks.model import Wish
+        from kitbag.tasks.stand_in import lay_inherited
+        from kitbag.tasks.worker_grounds import Grounds
 
         home = self.served.ground.places.kitbag_home
         journal = open_journal(home, model_sources(load_settings(home, ()))[0])

@@ -7,11 +7,11 @@ the old one goes on with it undisturbed. Used by house; uses runtime/ground and 
 import os
 from typing import Final, NamedTuple
 
+from kitbag.assembly.ground import Ground, lay_ground, told_left_out
+from kitbag.assembly.options import Options
 from kitbag.library.scopes import find_places
 from kitbag.packing.catalog import Budget, budget_of, render_agents, render_skills
 from kitbag.permissions.rule_files import Given
-from kitbag.runtime.ground import Ground, lay_ground, told_left_out
-from kitbag.runtime.options import Options
 from kitbag.text.hidden import one_line, remove_hidden
 
 BRIEF: Final = Budget(descriptions=800, names=300, entry=160)

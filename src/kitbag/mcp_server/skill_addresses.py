@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
+from kitbag.assembly.ground import Ground
 from kitbag.errors import InvalidError, NotFoundError
 from kitbag.library.skill_files import resolved_file
 from kitbag.library.skills import COMMAND, FLAT, Skill
 from kitbag.permissions.beneath import open_to_read
 from kitbag.permissions.model import is_inside
-from kitbag.runtime.ground import Ground
 
 SCHEME: Final = "skill://"
 MAIN: Final = "SKILL.md"

@@ -10,6 +10,7 @@ import time
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
+from kitbag.assembly.sources import model_sources, with_keys
 from kitbag.errors import Diagnostic, KitbagError, NotFoundError, UsageError
 from kitbag.messages import Message, Text, Usage
 from kitbag.models.choice import (
@@ -27,7 +28,6 @@ from kitbag.models.choice import (
 )
 from kitbag.models.local_servers import PORTS, local_models
 from kitbag.models.provider import ModelError, Reply, Request
-from kitbag.runtime.sources import model_sources, with_keys
 from kitbag.settings import load_settings
 from kitbag.store.kept_keys import FILE, forget_key, keep_key, key_problem
 from kitbag.store.redaction import Redactor

@@ -22,15 +22,15 @@ from kitbag.agent.context_ledger import (
 from kitbag.agent.session import Session
 from kitbag.agent.sessions import newest_session
 from kitbag.agent.stored_sessions import resume
+from kitbag.assembly.sources import model_sources
+from kitbag.assembly.switch_words import seen_in
+from kitbag.assembly.tools import every_tool
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places
 from kitbag.library.skill_files import read_skill_body
 from kitbag.models.catalog import Known, look_up
 from kitbag.models.provider import ToolSpec
 from kitbag.packing.catalog import listed_in
-from kitbag.runtime.sources import model_sources
-from kitbag.runtime.switch_words import seen_in
-from kitbag.runtime.tools import every_tool
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.text.tokens import estimate_tokens

@@ -17,11 +17,11 @@ from kitbag.errors import InvalidError, NotFoundError
 from kitbag.library.scopes import Places, find_places
 from kitbag.permissions.beneath import BeneathError, folder_of
 from kitbag.permissions.rule_files import workspace_of
-from kitbag.runtime.task_reports import sessions_of
 from kitbag.settings import load_settings
 from kitbag.store.journal import Journal
 from kitbag.store.kept_files import KeptFiles
 from kitbag.tasks.board import Board
+from kitbag.tasks.reports import sessions_of
 from kitbag.text.in_words import short_path
 from kitbag.tools.diffs import Diff, diff
 

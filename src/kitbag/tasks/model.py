@@ -238,3 +238,7 @@ def _owner_of(body: Mapping[str, Any]) -> tuple[Owner, tuple[str, ...]]:
 
 _MOST_WARNINGS: Final = 20
 _CREATED: Final = ("id", "kind", "agent", "description", "root", "parent", "depth", "background", "directory")
+
+
+def asked_by(agent: str, task_id: str) -> str:
+    return f"{agent} (task {task_id})"

@@ -62,6 +62,11 @@ class Stopped(NamedTuple):
 
 
 class Delegation(Protocol):
+    @property
+    def has_begun(self) -> bool:
+        """Whether there may be tasks on the board that it has started."""
+        ...
+
     def facts(self, agent: str, resume: str) -> tuple[tuple[str, str], ...]:
         """What a person must know before the agent starts: its mode, its tools, where it comes from. Raises
         NotFoundError with close names."""

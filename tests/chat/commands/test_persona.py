@@ -8,12 +8,12 @@ import pytest
 
 from chat.answering import Answer
 from conftest import World
+from kitbag.assembly.options import Options
 from kitbag.chat.blocks import Fields, Table
 from kitbag.chat.chat import Chat
 from kitbag.errors import KitbagError, NotFoundError, UsageError
 from kitbag.library.left_out import LeftOutError
 from kitbag.runtime.agent import Agent
-from kitbag.runtime.options import Options
 from kitbag.testing import Step
 from support.talking_face import Talk, TalkingFace, talking
 

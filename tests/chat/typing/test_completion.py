@@ -13,6 +13,7 @@ from prompt_toolkit.completion import CompleteEvent, Completion
 from prompt_toolkit.document import Document
 
 from conftest import World
+from kitbag.assembly.mention_syntax import find_mentions, meanings
 from kitbag.chat.commands import COMMANDS
 from kitbag.chat.typing.completion import Around, ChatCompleter
 from kitbag.chat.typing.ranking import rank, ranked
@@ -21,7 +22,6 @@ from kitbag.errors import InvalidError
 from kitbag.library.modes import STRICTEST_FIRST
 from kitbag.library.registry import Registry
 from kitbag.permissions.model import Workspace
-from kitbag.runtime.mention_syntax import find_mentions, meanings
 from support.matrix import examples
 from support.waiting import TEST_TIMEOUT, wait_until
 

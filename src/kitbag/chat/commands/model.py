@@ -3,11 +3,11 @@
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from kitbag.assembly.sources import model_sources
 from kitbag.chat.blocks import Block, Fields, Table, words
 from kitbag.chat.face import Form, Option
 from kitbag.models.choice import Chosen, Sources
 from kitbag.runtime.model_list import Had, about_model, missing_keys, models_to_have, price_in_words
-from kitbag.runtime.sources import model_sources
 from kitbag.settings import load_settings
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from kitbag.errors import NotFoundError, UsageError
 from kitbag.library.registry import NOBODY
 
 if TYPE_CHECKING:
+    from kitbag.assembly.persona_change import PersonaChange
     from kitbag.chat.chat import Chat
     from kitbag.library.registry import Registry
-    from kitbag.runtime.persona_change import PersonaChange
 
 _USAGE: Final = "/persona [TEAM/]NAME or /persona none; --preview shows what would change, and changes nothing"
 _MOST_NAMED: Final = 12

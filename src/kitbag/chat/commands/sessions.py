@@ -6,14 +6,14 @@ import shlex
 from typing import TYPE_CHECKING, Final
 
 from kitbag.agent.sessions import Summary, find_session, list_sessions
+from kitbag.assembly.options import Options
 from kitbag.chat.blocks import Remark, words
 from kitbag.chat.face import Form, Option
 from kitbag.chat.status import estimated_use
 from kitbag.errors import InvalidError, NotFoundError
 from kitbag.events import Compacted, Event, Notice, Retrying
 from kitbag.runtime.open_sessions import check_not_open, is_open
-from kitbag.runtime.options import Options
-from kitbag.runtime.task_views import seconds_since
+from kitbag.tasks.views import seconds_since
 from kitbag.text.hidden import one_line
 from kitbag.text.in_words import ago, count, money
 

@@ -16,12 +16,12 @@ from kitbag.chat.task_blocks import COLUMNS, LiveTasks, blocks_of_page, blocks_o
 from kitbag.errors import KitbagError, NotFoundError, UsageError
 from kitbag.permissions.approval_queue import NOT_WRITTEN_DOWN, ApprovalQueue, Waiting, check_person
 from kitbag.permissions.approvals import Answer
-from kitbag.runtime.resuming import check_resumable, resume_task
-from kitbag.runtime.stopping import stop_task, told_stopped
-from kitbag.runtime.task_questions import questions_of, with_all_below
-from kitbag.runtime.worker_process import look_after
 from kitbag.tasks.board import Board
 from kitbag.tasks.model import Task
+from kitbag.tasks.questions import questions_of, with_all_below
+from kitbag.tasks.resuming import check_resumable, resume_task
+from kitbag.tasks.stopping import stop_task, told_stopped
+from kitbag.tasks.worker_process import look_after
 
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat

@@ -16,6 +16,8 @@ from typing import Final, NamedTuple, TypeVar
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
+from kitbag.assembly.mention_syntax import AGENT, BEFORE, written
+from kitbag.assembly.servers import Offered
 from kitbag.chat.commands import COMMANDS
 from kitbag.chat.typing.ranking import rank, ranked
 from kitbag.chat.typing.workspace_files import WorkspaceFiles
@@ -25,8 +27,6 @@ from kitbag.library.names import Item, Namespace, slug
 from kitbag.library.registry import Registry
 from kitbag.library.visibility import judge_skills
 from kitbag.permissions.model import Workspace
-from kitbag.runtime.mention_syntax import AGENT, BEFORE, written
-from kitbag.runtime.servers import Offered
 from kitbag.text.hidden import find_hidden, for_terminal, one_line
 
 MOST_OFFERED: Final = 50

@@ -1,0 +1,44 @@
+"""What an agent passes on to the agents that it starts.
+
+Used by the agent that starts one, by the worker that starts one for it, and by Subagent.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from kitbag.agent.ask_model import Patience
+from kitbag.assembly.ground import Ground
+from kitbag.assembly.options import Options
+from kitbag.library.modes import Mode
+from kitbag.models.choice import Chosen, Sources
+from kitbag.models.provider import Provider
+from kitbag.permissions.approvals import Approvals
+from kitbag.permissions.decide import Permissions
+from kitbag.store.journal import Journal
+
+if TYPE_CHECKING:
+    from kitbag.tools.mcp_client.servers import Servers
+
+
+class Inherited(NamedTuple):
+    """What an agent has from the one that starts it, or from a worker that stands in for that one."""
+
+    ground: Ground
+    journal: Journal
+    sources: Sources
+    approvals: Approvals
+    permissions: Permissions
+    """The person's, with what the command line leaves of the tools."""
+    mode: Mode
+    """Of the one that starts it."""
+    options: Options
+    chosen: Chosen
+    provider: Provider
+    """Of the one that starts it; another is made where another model is wanted."""
+    patience: Patience = Patience()
+    servers: "Servers | None" = None
+    """Of the one that starts it, which also closes them."""
+    environment: Mapping[str, str] | None = None
+    """What commands see; None: what this process has."""
+    mode_now: Callable[[], Mode] | None = None
+    """Of the one that starts it, at the moment, where that one is in this process."""

@@ -1,0 +1,153 @@
+"""A git worktree of its own for an agent with `isolation: worktree`; its changes come back as a branch.
+
+Used by task_runner. Git runs here in a repository that may be hostile: its hooks, filters and monitors do not run, it
+fetches nothing, and repositories inside the worktree are left alone. A worktree with changes is never deleted unasked;
+one without is taken away again.
+"""
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from kitbag.assembly.inherited import Inherited
+from kitbag.errors import InvalidError
+from kitbag.permissions.model import Workspace
+
+_SECONDS: Final = 120
+_SAFE: Final = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "core.attributesFile=/dev/null",
+    "commit.gpgSign=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+    "protocol.allow=never",
+    "submodule.recurse=false",
+    "diff.ignoreSubmodules=all",
+)
+_OF_REPOSITORY: Final = ("local", "worktree")
+_MOST_OTHERS: Final = 1_000
+
+
+class Worktree(NamedTuple):
+    repository: str
+    path: str
+    branch: str
+
+
+def make_worktree(repository: str, kitbag_home: str, task_id: str) -> Worktree:
+    """The one of this task, which may be there from an earlier beginning. Raises InvalidError."""
+    found = Worktree(repository, os.path.join(os.path.realpath(kitbag_home), "worktrees", task_id), f"kitbag/{task_id}")
+    if os.path.isdir(found.path):
+        return found
+    if not os.path.exists(os.path.join(repository, ".git")):
+        raise InvalidError(
+            f"{repository} is no git repository, so an agent can't have a worktree of it", "use git init"
+        )
+    os.makedirs(os.path.dirname(found.path), mode=0o700, exist_ok=True)
+    _git(repository, "worktree", "add", "--quiet", "-b", found.branch, found.path, "HEAD")
+    return found
+
+
+def keep_changes(worktree: Worktree, message: str, *, in_use: bool = False) -> str:
+    """The branch with what was changed; empty when nothing was, and then the worktree is gone, unless it is in use.
+    Raises InvalidError."""
+    _must_be_ours(worktree)
+    # Git would look into them by their own configuration, and run what that names.
+    others = list(_repositories_in(worktree.path))
+    if len(others) > _MOST_OTHERS:
+        raise InvalidError(f"there are too many git repositories in {worktree.path}", "look at it yourself")
+    _git(worktree.path, "add", "--all", "--", ".", *(f":(exclude,literal){path}" for path in others))
+    changed = bool(_git(worktree.path, "diff-index", "--cached", "--name-only", "HEAD").strip())
+    if changed:
+        who = ("-c", "user.name=Kitbag", "-c", "user.email=kitbag@localhost") if not _has_identity(worktree) else ()
+        _git(worktree.path, *who, "commit", "--quiet", "--no-verify", f"--message={message or 'Work of an agent'}")
+    base = _git(worktree.repository, "rev-parse", "HEAD").strip()
+    if changed or others or in_use or _git(worktree.path, "rev-parse", "HEAD").strip() != base:
+        return worktree.branch
+    _git(worktree.repository, "worktree", "remove", worktree.path)
+    _git(worktree.repository, "branch", "--quiet", "-D", worktree.branch)
+    return ""
+
+
+def in_worktree(inherited: Inherited, worktree: Worktree) -> Inherited:
+    """The same ground, but the workspace is the worktree: the same rules hold there."""
+    ground = inherited.ground
+    old = ground.workspace
+    inside = os.path.relpath(os.path.realpath(ground.places.cwd), old.root)
+    here = os.path.normpath(os.path.join(worktree.path, inside))
+    cwd = here if os.path.isdir(here) else worktree.path
+    workspace = Workspace(worktree.path, old.home, old.kitbag_home, (), old.also_readable)
+    permissions = inherited.permissions.in_workspace(workspace)
+    ground = ground._replace(workspace=workspace, places=ground.places._replace(cwd=cwd))
+    return inherited._replace(ground=ground, permissions=permissions)
+
+
+def _must_be_ours(worktree: Worktree) -> None:
+    """An agent may have put another repository in the place of ours."""
+    common = os.path.join(worktree.repository, _git(worktree.repository, "rev-parse", "--git-common-dir").strip())
+    link, text = os.path.join(worktree.path, ".git"), ""
+    with contextlib.suppress(OSError), open(os.open(link, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+        text = file.read(10_000)
+    leads_to = os.path.realpath(text.removeprefix("gitdir: ").rstrip("\n"))
+    if os.path.dirname(leads_to) != os.path.join(os.path.realpath(common), "worktrees"):
+        raise InvalidError(
+            f"{link} does not lead to {worktree.repository} any more", "look at what the agent did there"
+        )
+
+
+def _repositories_in(folder: str) -> Iterator[str]:
+    """Those inside it, as git would find them, from the folder on."""
+    for place, folders, files in os.walk(folder):
+        if place == folder:
+            folders[:] = [name for name in folders if name != ".git"]
+        elif ".git" in folders or ".git" in files:
+            folders.clear()
+            yield os.path.relpath(place, folder)
+
+
+def _has_identity(worktree: Worktree) -> bool:
+    return bool(_git(worktree.path, "config", "user.email", check=False).strip())
+
+
+def _git(directory: str, *words: str, check: bool = True) -> str:
+    options = [word for setting in (*_SAFE, *_filters(directory)) for word in ("-c", setting)]
+    return _run(directory, [*options, *words], check)
+
+
+def _filters(directory: str) -> list[str]:
+    """Programs that the repository's own configuration would have git run on contents: none of them runs. Raises
+    InvalidError for names that can't be taken back."""
+    words = ["config", "--null", "--show-scope", "--name-only", "--get-regexp", r"^(filter|diff|merge)\."]
+    fields = _run(directory, words, False).split("\0")
+    of_repository = [name for scope, name in zip(fields[::2], fields[1::2], strict=False) if scope in _OF_REPOSITORY]
+    names = [name for name in of_repository if name.rpartition(".")[2] in ("clean", "smudge", "process", "driver")]
+    if any("=" in name for name in names):
+        raise InvalidError(f"the configuration of {directory} has a filter with = in its name", "take it out")
+    drivers = {name.rpartition(".")[0] for name in names if name.startswith("filter.")}
+    return [*(f"{name}=" for name in names), *(f"{driver}.required=false" for driver in sorted(drivers))]
+
+
+def _run(directory: str, words: list[str], check: bool) -> str:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment |= {"GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C.UTF-8"}
+    # Also where objects are missing that its configuration says how to fetch.
+    environment |= {"GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1"}
+    try:
+        done = subprocess.run(  # noqa: S603 - our own words
+            ["git", *words],  # noqa: S607 - the user's git
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InvalidError(f"git did not run: {error}", "install git, and look at the repository") from error
+    if check and done.returncode:
+        said = done.stderr.decode(errors="replace").strip()
+        raise InvalidError(f"git {words[-1]} failed in {directory}: {said[:500]}", "look at the repository")
+    return done.stdout.decode(errors="replace")
