@@ -6,7 +6,7 @@ Used by Agent and Subagent; satisfies tools/delegation. The board is where all o
 import asyncio
 import contextlib
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kitbag.agent.session import new_id
 from kitbag.agent.shielded import to_its_end
@@ -19,15 +19,11 @@ from kitbag.library.agents import Agent as AgentFile
 from kitbag.permissions.approvals import Refusal
 from kitbag.permissions.decide import Permissions, child_mode
 from kitbag.permissions.model import Judgement
-from kitbag.tasks.agent_rights import MARK, mark_of, tools_in_words, with_rules_said
-from kitbag.tasks.board import Board
-from kitbag.tasks.model import End, Kind, Task, Wish
-from kitbag.tasks.owner import this_process
-from kitbag.tasks.reports import report_of
-from kitbag.tasks.runner import TaskRunner
-from kitbag.tasks.signals import Signals
-from kitbag.tasks.stopping import stop_task
 from kitbag.tools.delegation import Delegation, Errand, Report, Stopped
+
+if TYPE_CHECKING:  # most runs start no agent, and what that takes is imported when one does
+    from kitbag.tasks.board import Board
+    from kitbag.tasks.model import Kind, Task, Wish
 
 DEEPEST: Final = 3
 AT_ONCE: Final = 20
@@ -37,17 +33,19 @@ _LONGEST_ABOUT = 60
 class Shared:
     """What all agents of one process have in common."""
 
-    def __init__(self, board: Board, at_once: int = AT_ONCE) -> None:
+    def __init__(self, board: "Board", at_once: int = AT_ONCE) -> None:
+        from kitbag.tasks.signals import Signals
+
         self.board = board
         self.signals = Signals(board)
         self._here: set[asyncio.Task[None]] = set()
         self._slots = [asyncio.Semaphore(at_once) for _ in range(DEEPEST + 1)]
 
-    def slot(self, task: Task) -> asyncio.Semaphore:
+    def slot(self, task: "Task") -> asyncio.Semaphore:
         """So many at once at each depth: whoever waits for what it began does not keep that from beginning."""
         return self._slots[min(task.depth, DEEPEST)]
 
-    def run_here(self, task: Task, wish: Wish) -> None:
+    def run_here(self, task: "Task", wish: "Wish") -> None:
         """A command that no worker can run: it ends with this process."""
         from kitbag.tasks.command_task import CommandTask
 
@@ -87,6 +85,8 @@ class Delegated:
     def shared(self) -> Shared:
         """Made when it is first needed: most runs start no agent."""
         if self._shared is None:
+            from kitbag.tasks.board import Board
+
             self._shared = Shared(Board(self._inherited().journal))
         return self._shared
 
@@ -95,12 +95,14 @@ class Delegated:
         return self._shared is not None or self._has_past
 
     @property
-    def board(self) -> Board:
+    def board(self) -> "Board":
         return self.shared.board
 
     # What may be started
 
     def facts(self, agent: str, resume: str) -> tuple[tuple[str, str], ...]:
+        from kitbag.tasks.agent_rights import tools_in_words
+
         definition = self._usable(agent)
         mode = child_mode(self._inherited().mode, definition.permission_mode)
         return (("mode", mode), ("tools", tools_in_words(definition)), ("from", definition.path))
@@ -149,11 +151,11 @@ class Delegated:
         task = await self._put("agent", wish, background)
         return self._report(task) if background else await self._in_front(task, wish, "", progress)
 
-    async def _put(self, kind: Kind, wish: Wish, background: bool) -> Task:
+    async def _put(self, kind: "Kind", wish: "Wish", background: bool) -> "Task":
         """On the board, and where it belongs there into the hands of a worker; or, when that is cancelled, nowhere."""
         task_id, root, parent = new_id(), self._root, self._parent
 
-        async def put() -> Task:
+        async def put() -> "Task":
             depth = self._depth + 1
             task = await self.board.create(
                 task_id, kind, wish, root=root, parent=parent, depth=depth, background=background
@@ -170,10 +172,15 @@ class Delegated:
 
     async def _take_back(self, task_id: str) -> None:
         """Nobody has been told of it."""
+        from kitbag.tasks.stopping import stop_task
+
         with contextlib.suppress(KitbagError):
             await stop_task(self.board, self.board.find(task_id), "cancelled")
 
-    def _wish(self, errand: Errand, definition: AgentFile) -> Wish:
+    def _wish(self, errand: Errand, definition: AgentFile) -> "Wish":
+        from kitbag.tasks.agent_rights import MARK, mark_of, with_rules_said
+        from kitbag.tasks.model import Wish
+
         inherited = self._inherited()
         wish = Wish(
             definition.full_name,
@@ -189,7 +196,7 @@ class Delegated:
         )
         return with_rules_said(wish, inherited.permissions)
 
-    async def _resume(self, errand: Errand, wish: Wish, background: bool, progress: Callable[[str], None]) -> Report:
+    async def _resume(self, errand: Errand, wish: "Wish", background: bool, progress: Callable[[str], None]) -> Report:
         task = self.board.find(errand.resume, self._ours())
         if task.kind != "agent":
             raise InvalidError(f"task {task.id} is a command, which can't be resumed", "run it again")
@@ -222,7 +229,9 @@ class Delegated:
         await self.board.ask_again(task, wish)
         return await self._in_front(task, wish, errand.prompt, progress)
 
-    async def _in_front(self, task: Task, wish: Wish, request: str, progress: Callable[[str], None]) -> Report:
+    async def _in_front(self, task: "Task", wish: "Wish", request: str, progress: Callable[[str], None]) -> Report:
+        from kitbag.tasks.runner import TaskRunner
+
         claimed = False
         try:
             async with self.shared.slot(task):
@@ -246,15 +255,18 @@ class Delegated:
             raise InvalidError(f"task {task.id} was begun by somebody else", "look at it with TaskOutput")
         return self._report(task)
 
-    async def _break_off(self, task: Task, error: BaseException) -> None:
+    async def _break_off(self, task: "Task", error: BaseException) -> None:
         """The first end counts."""
+        from kitbag.tasks.model import End
+        from kitbag.tasks.owner import this_process
+
         with contextlib.suppress(KitbagError):
             task = self.board.find(task.id)
             if not task.is_finished and task.owner == this_process():
                 why = "" if isinstance(error, asyncio.CancelledError) else f"{type(error).__name__}: {error}"
                 await self.board.end(task.id, task.run, End("failed" if why else "cancelled", error=why))
 
-    def _for_child(self, agent: BaseAgent, task: Task) -> Delegation | None:
+    def _for_child(self, agent: BaseAgent, task: "Task") -> Delegation | None:
         if task.depth >= DEEPEST:
             return None
         return Delegated(agent.inherited, self._root, task.id, task.depth, self.shared)
@@ -263,6 +275,7 @@ class Delegated:
         self, command: str, description: str, directory: str, seconds: float, judgement: Judgement
     ) -> Report:
         from kitbag.tasks.command_task import with_decision
+        from kitbag.tasks.model import Wish
 
         inherited = self._inherited()
         wish = Wish(
@@ -297,17 +310,19 @@ class Delegated:
 
         task = self.board.find(task_id, self._ours())
         await until_finished(self.board, self._inherited().ground.places.kitbag_home, task.id, seconds)
-        return report_of(self.board, self.board.find(task.id), offset)
+        return self._report(self.board.find(task.id), offset)
 
-    def _ours(self) -> Callable[[Task], bool]:
+    def _ours(self) -> "Callable[[Task], bool]":
         """A model sees the tasks of its session and of its directory, not those of a person's other work. Without a
         session and a task it is the person who asks, and sees all."""
         here, is_person = self._inherited().ground.places.cwd, not self._root and not self._parent
         family = {task.id for task in self._family()}
         return lambda task: is_person or task.directory == here or task.id in family
 
-    def _report(self, task: Task) -> Report:
-        return report_of(self.board, task)
+    def _report(self, task: "Task", offset: int = 0) -> Report:
+        from kitbag.tasks.reports import report_of
+
+        return report_of(self.board, task, offset)
 
     async def news(self) -> str:
         if not self.has_begun or (self._shared is None and not self._root):
@@ -337,7 +352,7 @@ class Delegated:
                 return tokens + totals.usage.shown_to_model + totals.usage.output, cost + totals.cost
         return tokens, cost
 
-    def _family(self) -> list[Task]:
+    def _family(self) -> "list[Task]":
         if self._root or not self._parent:
             return self.board.below(self._root) if self._root else []
         top = self.board.find(self._parent)
@@ -350,6 +365,8 @@ class Delegated:
         return [self._report(task) for task in begun if task.background and not task.is_finished]
 
     async def stop(self, task_id: str) -> Stopped:
+        from kitbag.tasks.stopping import stop_task
+
         return await stop_task(self.board, self.board.find(task_id, self._ours()), "model")
 
 

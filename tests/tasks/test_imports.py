@@ -18,9 +18,7 @@ async def main():
             await run.wait()
         assert agent.delegation is not None
         assert (agent.delegation.unfinished(), agent.delegation.spent()) == ([], (0, 0.0))
-        print("kitbag.tasks.delegation" in sys.modules, "kitbag.tasks.board" in sys.modules)
-        agent.delegation.facts("Explore", "")
-        print("kitbag.tasks.delegation" in sys.modules)
+        print(*[name for name in sys.modules if name.startswith("kitbag.tasks.")])
 
 asyncio.run(main())
 """
@@ -35,4 +33,4 @@ def test_a_run_that_starts_no_agent_imports_nothing_for_it(world: World) -> None
         text=True,
         timeout=TEST_TIMEOUT,
     )
-    assert done.stdout.split() == ["False", "False", "True"], done.stderr
+    assert done.stdout.split() == ["kitbag.tasks.delegation"], done.stderr
