@@ -16,9 +16,8 @@ from mcp.client.streamable_http import streamable_http_client
 
 from conftest import World
 from kitbag.assembly.options import Options
-from kitbag.mcp_server.house import House
+from kitbag.mcp_server.house import House, Listening
 from kitbag.mcp_server.http import serve_http
-from kitbag.mcp_server.serving import Listening
 from support.boards import all_tasks
 from support.waiting import TEST_TIMEOUT, until_true
 

@@ -15,7 +15,7 @@ from kitbag.errors import UsageError
 
 if TYPE_CHECKING:
     from kitbag.assembly.options import Options
-    from kitbag.mcp_server.serving import Listening
+    from kitbag.mcp_server.house import Listening
 
 
 @click.command("mcp")
@@ -43,7 +43,7 @@ def command(port: int | None, **given: Any) -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="kitbag mcp: %(message)s")
     if find_spec("mcp") is None:
         raise UsageError("the MCP server needs the extra `mcp`", "pip install 'kitbag[mcp]'")
-    from kitbag.mcp_server.serving import Listening
+    from kitbag.mcp_server.house import Listening
 
     if port is None and (given["names"] or given["token_file"] or given["host"] != "127.0.0.1"):
         raise UsageError("--host, --name and --token-file are for --http", "add --http PORT")

@@ -9,7 +9,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kitbag.assembly.options import Options
 from kitbag.errors import KitbagError
@@ -127,3 +127,13 @@ class House:
 
     async def close(self) -> None:
         await self._opened.aclose()
+
+
+class Listening(NamedTuple):
+    port: int
+    """0: any that is free."""
+    host: str = "127.0.0.1"
+    names: tuple[str, ...] = ()
+    """What clients may call it, besides the address itself."""
+    token_file: str = ""
+    """Empty: a new token for each start."""

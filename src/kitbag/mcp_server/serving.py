@@ -4,19 +4,8 @@ Used by cli/mcp, which needs nothing of the rest; each way is imported when it i
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
 
-from kitbag.mcp_server.house import House
-
-
-class Listening(NamedTuple):
-    port: int
-    """0: any that is free."""
-    host: str = "127.0.0.1"
-    names: tuple[str, ...] = ()
-    """What clients may call it, besides the address itself."""
-    token_file: str = ""
-    """Empty: a new token for each start."""
+from kitbag.mcp_server.house import House, Listening
 
 
 async def serve(house: House, listening: Listening | None, tell: Callable[[str], None]) -> None:

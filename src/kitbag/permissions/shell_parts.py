@@ -9,7 +9,8 @@ from typing import Final, Literal, NamedTuple
 
 from kitbag.permissions.shell_commands import Command
 from kitbag.permissions.shell_scan import ASSIGNMENT
-from kitbag.permissions.shell_table import OTHER, Verdict, classify, skip_options, table, uses_network
+from kitbag.permissions.shell_table import classify, skip_options, table, uses_network
+from kitbag.permissions.shell_verdict import OTHER, Verdict
 from kitbag.permissions.shell_words import Word, read_word
 from kitbag.permissions.shell_wrappers import Levels, levels
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from kitbag.permissions.shell_table import OTHER, Arguments, Check, Verdict
+from kitbag.permissions.shell_verdict import OTHER, Arguments, Check, Verdict
 
 # --- sed: every command is looked at; r, R, w, W, e and their like in `s` make it "other" ---
 

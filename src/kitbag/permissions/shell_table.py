@@ -6,11 +6,13 @@ Whatever isn't proven is "other". The file is read once per process.
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
-Kind = Literal["read", "edit", "other"]
+from kitbag.permissions.shell_programs import CHECKS
+from kitbag.permissions.shell_verdict import OTHER, Arguments, Kind, Verdict
+
 TRUSTED_DIRECTORIES: Final = ("/bin/", "/usr/bin/")
 _SUFFIX = re.compile(r"(--?[^=?^\s]*)(\^|\?|={1,2})?([rwp]*)")
 _ROLE = re.compile(r"(text|read|write)([?*+]?)")
@@ -34,23 +36,6 @@ class Entry(NamedTuple):
     check: str
     verbatim: bool
     subcommands: Mapping[str, "Entry"]
-
-
-class Arguments(NamedTuple):
-    """The words of one command, sorted."""
-
-    options: tuple[tuple[str, str | None], ...]
-    operands: tuple[str, ...]
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
-    has_program: bool
-    """An option stands for the first operand."""
-
-
-class Verdict(NamedTuple):
-    kind: Kind
-    reads: tuple[str, ...] = ()
-    writes: tuple[str, ...] = ()
 
 
 class Wrapper(NamedTuple):
@@ -83,10 +68,6 @@ class Table(NamedTuple):
     network_subcommands: Mapping[str, frozenset[str]]
     safe_names: re.Pattern[str]
     dangerous_names: re.Pattern[str]
-
-
-OTHER: Final = Verdict("other")
-Check = Callable[[Arguments, Verdict], Verdict]
 
 
 @cache
@@ -218,8 +199,6 @@ def _judge(entry: Entry, words: tuple[str, ...], reads: tuple[str, ...], default
     writes = tuple(path for path, role in zip(arguments.operands, roles, strict=True) if role == "write")
     verdict = Verdict(entry.kind, reads, (*arguments.writes, *writes))
     if entry.check:
-        from kitbag.permissions.shell_programs import CHECKS
-
         return CHECKS[entry.check](arguments, verdict)
     return verdict
 

@@ -1,0 +1,32 @@
+"""What is known of one command: its words, sorted, and whether it only reads, only edits, or neither.
+
+Used by shell_table and shell_programs.
+"""
+
+from collections.abc import Callable
+from typing import Final, Literal, NamedTuple
+
+Kind = Literal["read", "edit", "other"]
+
+
+class Arguments(NamedTuple):
+    """The words of one command, sorted."""
+
+    options: tuple[tuple[str, str | None], ...]
+    operands: tuple[str, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    has_program: bool
+    """An option stands for the first operand."""
+
+
+class Verdict(NamedTuple):
+    kind: Kind
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+
+
+OTHER: Final = Verdict("other")
+
+
+Check = Callable[[Arguments, Verdict], Verdict]
