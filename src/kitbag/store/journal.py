@@ -34,12 +34,12 @@ _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 # The next name after each, so that the time depends on how many streams there are and not on how many records.
 _STREAMS = """
 WITH RECURSIVE found (stream) AS (
-  SELECT min(stream) FROM records WHERE stream >= ?1
+  SELECT min(stream) FROM records WHERE stream >= :prefix
   UNION ALL
   SELECT (SELECT min(records.stream) FROM records WHERE records.stream > found.stream) FROM found
-  WHERE substr(found.stream, 1, length(?1)) = ?1
+  WHERE substr(found.stream, 1, length(:prefix)) = :prefix
 )
-SELECT stream FROM found WHERE substr(stream, 1, length(?1)) = ?1
+SELECT stream FROM found WHERE substr(stream, 1, length(:prefix)) = :prefix
 """
 
 
@@ -348,7 +348,7 @@ class Journal:
         return int(rows[0][0]) if rows else 0
 
     def streams(self, prefix: str = "") -> list[str]:
-        return [str(row[0]) for row in self._query(_STREAMS, (prefix,))]
+        return [str(row[0]) for row in self._query(_STREAMS, {"prefix": prefix})]
 
     def wait(self, after: int, seconds: float) -> bool:
         """Whether there is a record after this one before the time is over; from another process too."""
@@ -371,7 +371,7 @@ class Journal:
             if watch.is_idle:
                 self._watches.pop(loop, None)
 
-    def _query(self, query: str, values: tuple[object, ...]) -> list[Any]:
+    def _query(self, query: str, values: tuple[object, ...] | dict[str, object]) -> list[Any]:
         with self._reading:
             self._usable()
             try:
