@@ -139,9 +139,9 @@ _HOMES = {
     "packing.skill_registry": ("SkillDefinition", "SkillIndex", "SkillRegistry"),
     "runtime.agent": ("Agent",),
     "runtime.ask": ("ask",),
-    "runtime.options": ("Options",),
-    "runtime.persona_change": ("PersonaChange",),
-    "runtime.reloading": ("Reloaded",),
+    "assembly.options": ("Options",),
+    "assembly.persona_change": ("PersonaChange",),
+    "assembly.reloading": ("Reloaded",),
     "text.tokens": ("estimate_tokens",),
 }
 

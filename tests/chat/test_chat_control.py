@@ -146,7 +146,7 @@ async def test_news_that_can_not_be_told_are_not_tried_again_and_again(
     monkeypatch.setattr(Board, "mark_notified", full)
     async with talking(workshop.world, face=face, model=model(workshop)) as talk:
         here = Conversing(talk, face)
-        assert talk.agent.delegation._inner  # type: ignore[union-attr] - it has begun something
+        assert talk.agent.delegation.shared  # type: ignore[union-attr] - it has begun something
         task = await begun(workshop, talk.agent.session.id, "Find it.", description="a search")
         await asyncio.to_thread(workshop.work)
         await face.until(lambda: "has ended" in face.seen() and tried)

@@ -155,7 +155,7 @@ def test_a_task_that_does_not_hear_it_begins_no_effect_after_its_end(
         def of(self, task_id: str, run: int) -> Generator[asyncio.Event, None, None]:
             yield asyncio.Event()
 
-    monkeypatch.setattr("kitbag.tasks.delegation.Signals", Deaf)
+    monkeypatch.setattr("kitbag.tasks.signals.Signals", Deaf)
     for name, value in workshop.environment.items():
         monkeypatch.setenv(name, value)
     workshop.script({"delay": 0.5, **call("Bash", "late", command="touch late")}, {"text": "Done."})
