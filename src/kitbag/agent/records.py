@@ -8,6 +8,7 @@ from typing import Final, Literal, NamedTuple
 
 from kitbag.messages import Usage
 from kitbag.packing.session_skills import By
+from kitbag.record_fields import RecordFields
 
 
 class Header(NamedTuple):
@@ -29,6 +30,10 @@ class Header(NamedTuple):
     """The person chose the model, so no persona chooses another."""
 
 
+HEADER: Final = RecordFields(
+    Header, "directory", "model", "mode", "agent", "team", "persona", "forked_from", "forked_at", "started", "task",
+    "model_said",
+)  # fmt: skip
 CHANGEABLE: Final = ("model", "mode", "team", "persona", "model_said")
 """What of a header can become another while the session goes on."""
 
@@ -54,6 +59,10 @@ class SkillUse(NamedTuple):
     text: str
     call_id: str = ""
     """The call whose result holds it."""
+
+
+SWITCH: Final = RecordFields(Switch, "what", "before", "after", "told")
+SKILL_USE: Final = RecordFields(SkillUse, "name", "tokens", "at", "by", "digest", "arguments", "text", "call_id")
 
 
 class Totals(NamedTuple):
@@ -82,3 +91,8 @@ class Compaction(NamedTuple):
     usage: Usage = Usage()
     cost: float | None = 0.0
     """Of the summary."""
+
+
+COMPACTION: Final = RecordFields(
+    Compaction, "summary", "keep_from", "keep_also", "attached", "skills", "before", "after", "usage", "cost"
+)

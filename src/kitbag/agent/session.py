@@ -10,7 +10,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from kitbag.agent.lines import Line
-from kitbag.agent.records import CHANGEABLE, Compaction, Header, SkillUse, Switch, Totals
+from kitbag.agent.records import (
+    CHANGEABLE,
+    COMPACTION,
+    HEADER,
+    SKILL_USE,
+    SWITCH,
+    Compaction,
+    Header,
+    SkillUse,
+    Switch,
+    Totals,
+)
 from kitbag.agent.shielded import to_its_end
 from kitbag.agent.transcript import well_formed, whole, whole_part
 from kitbag.ledger import Ledger
@@ -84,7 +95,7 @@ class Session:
     async def start(self, header: Header, *, later: bool = False) -> None:
         """`later`: with the next record, in one commit; until then there is no such session."""
         self.header = header._replace(started=header.started or _now())
-        await self._write("session", self.header._asdict(), later=later)
+        await self._write("session", HEADER.write(self.header), later=later)
 
     async def set_prompt(self, ledger: Ledger, made_for: Mapping[str, Any], *, later: bool = False) -> None:
         """Written only when it changed: all that is before the conversation stays byte for byte the same."""
@@ -108,7 +119,7 @@ class Session:
         if prompt is not None:
             body = {"entries": list(_prompt_entries(prompt[0])), "made_for": dict(prompt[1])}
             entries.append(Entry(self.stream, "prompt", body))
-        changes = [{**one._asdict(), "told": whole(one.told)} for one in made]
+        changes = [SWITCH.write(one._replace(told=whole(one.told))) for one in made]
         now = {name: getattr(header, name) for name in CHANGEABLE}
         entries.append(Entry(self.stream, "switched", {"changes": changes, "now": now, **self._listing(), **now}))
 
@@ -168,16 +179,16 @@ class Session:
 
     async def add_skill(self, use: SkillUse) -> None:
         kept = use._replace(text=whole(use.text), arguments=whole(use.arguments))
-        await self._write("skill", kept._asdict(), lambda _: self._apply_skill(kept))
+        await self._write("skill", SKILL_USE.write(kept), lambda _: self._apply_skill(kept))
 
     async def drop_skill(self, name: str, reason: str) -> None:
         await self._write("skill-dropped", {"name": name, "reason": reason}, lambda _: self._apply_drop(name))
 
     async def compact(self, made: Compaction) -> None:
         body = {
-            **made._asdict(),
+            **COMPACTION.write(made),
             "attached": [list(pair) for pair in made.attached],
-            "skills": [use._asdict() for use in made.skills],
+            "skills": [SKILL_USE.write(use) for use in made.skills],
             "usage": list(made.usage),
         }
         await self._write("compacted", body, lambda _: self._apply_compaction(made))
@@ -266,8 +277,7 @@ class Session:
         body = record.body
         match record.kind:
             case "session":
-                known = {name: body[name] for name in Header._fields if name in body}
-                self.header = Header(**known)
+                self.header = HEADER.read(body)
             case "prompt":
                 self.prompt, self.made_for = tuple(body["entries"]), dict(body.get("made_for", {}))
             case "user":
@@ -289,7 +299,7 @@ class Session:
             case "switched":
                 now = body["now"]
                 self.header = self.header._replace(**{name: now[name] for name in CHANGEABLE if name in now})
-                self.untold += [Switch(**{name: one[name] for name in Switch._fields}) for one in body["changes"]]
+                self.untold += [SWITCH.read(one) for one in body["changes"]]
             case "ended":
                 self.status = str(body.get("status", ""))
             case "skill":
@@ -297,7 +307,7 @@ class Session:
             case "skill-dropped":
                 self._apply_drop(body["name"])
             case "compacted":
-                known = {name: body[name] for name in Compaction._fields if name in body}
+                known = COMPACTION.known(body)
                 known["attached"] = tuple((str(name), str(text)) for name, text in body.get("attached", ()))
                 known["skills"] = tuple(_read_use(use) for use in body.get("skills", ()))
                 known["usage"] = Usage(*body.get("usage", ()))
@@ -383,7 +393,7 @@ def _read_message(value: object) -> Message:
 
 
 def _read_use(body: Mapping[str, Any]) -> SkillUse:
-    return SkillUse(**{name: body[name] for name in SkillUse._fields})
+    return SKILL_USE.read(body)
 
 
 def is_said(message: Message) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from kitbag.agent.records import Header
+from kitbag.agent.records import HEADER, Header
 from kitbag.agent.session import PREFIX
 from kitbag.agent.stored_sessions import resume
 from kitbag.errors import AmbiguousError, KitbagError, NotFoundError
@@ -80,8 +80,7 @@ def newest_session(journal: Journal, directory: str) -> str:
 def _header(journal: Journal, stream: str) -> Header:
     first = next(iter(journal.read(stream, page=1)), None)
     body: dict[str, Any] = first.body if first is not None and first.kind == "session" else {}
-    known = {name: body[name] for name in Header._fields if name in body}
-    return Header("", "", "")._replace(**known)
+    return Header("", "", "")._replace(**HEADER.known(body))
 
 
 def _summary(journal: Journal, stream: str) -> tuple[int, Summary]:

@@ -7,11 +7,12 @@ directory is swapped and settled after it, so that a kill in between never pairs
 import contextlib
 import os
 from collections.abc import Generator
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from kitbag.errors import Diagnostic, InvalidError, KitbagError
 from kitbag.library.intake import cannot_write
 from kitbag.library.plugin_manifest import as_map, read_json
+from kitbag.record_fields import RecordFields
 from kitbag.text.source import boundary_of
 
 FILE = "plugins.lock.json"
@@ -40,6 +41,10 @@ class Pending(NamedTuple):
     """The inode before; 0 when there was nothing."""
     staging: str
     record: dict[str, object]
+
+
+RECORD: Final = RecordFields(Record, "source", "version", "digest", "files", "enabled", "installed_at")
+PENDING: Final = RecordFields(Pending, "inode", "was", "staging", "record")
 
 
 class Lock:
@@ -78,14 +83,14 @@ class Lock:
         if record is None:
             self.entries.pop(name, None)
         else:
-            self.entries[name] = record._asdict()
+            self.entries[name] = RECORD.write(record)
         self.save()
 
     def announce(self, name: str, record: Record, staged: str, staging: str) -> None:
         """Before `staged` takes the place of the plugin's directory."""
         inode, was = _inode(staged), _inode(os.path.join(self.base, name))
-        pending = Pending(inode, was, os.path.basename(staging), dict(record._asdict()))
-        self.entries[name] = {**as_map(self.entries.get(name)), "pending": pending._asdict()}
+        pending = Pending(inode, was, os.path.basename(staging), RECORD.write(record))
+        self.entries[name] = {**as_map(self.entries.get(name)), "pending": PENDING.write(pending)}
         self.save()
 
     def settle(self) -> None:
@@ -104,7 +109,7 @@ class Lock:
             if record is None:
                 del self.entries[name]
             else:
-                self.entries[name] = record._asdict()
+                self.entries[name] = RECORD.write(record)
         if changed:
             self.save()
 

@@ -7,11 +7,12 @@ see, so a question that holds a secret is answered with no. Used by workers, the
 
 import asyncio
 import contextlib
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from kitbag.errors import AmbiguousError, InvalidError, NotFoundError
 from kitbag.permissions.approvals import Answer, Question, digest_of
 from kitbag.permissions.model import Judgement, Part
+from kitbag.record_fields import RecordFields
 from kitbag.store.journal import Journal, Record
 
 STREAM: Final = "approvals"
@@ -71,7 +72,7 @@ class ApprovalQueue:
         question_id = waiting.question.id
         if answer.choice == "allow" and not waiting.is_whole:
             raise InvalidError(f"question {question_id} can't be allowed: {NOT_WRITTEN_DOWN}", "answer it with deny")
-        body = {"id": question_id, "by": by, **answer._asdict()}
+        body = {"id": question_id, "by": by, **ANSWER.write(answer)}
         if self._journal.append_once(f"answer:{question_id}", STREAM, "answer", body) is None:
             raise InvalidError(f"question {question_id} was answered meanwhile", "the first answer counts")
 
@@ -111,7 +112,7 @@ class ApprovalQueue:
         for waiting in self.pending():
             question = waiting.question
             if question.asked_by == asked_by:
-                body = {"id": question.id, "by": asked_by, **answer._asdict()}
+                body = {"id": question.id, "by": asked_by, **ANSWER.write(answer)}
                 await self._journal.write_once(f"answer:{question.id}", STREAM, "answer", body)
 
     def asked_before(self, question: Question) -> str | None:
@@ -155,7 +156,7 @@ class ApprovalQueue:
             self._keys[question_id] = question.digest, question.asked_by
             self._asked.setdefault(self._keys[question_id], {})[question_id] = question
         elif record.kind == "answer":
-            answer = Answer(*(record.body[name] for name in Answer._fields))
+            answer = ANSWER.read(record.body)
             self._pending.pop(question_id, None)
             self._answers[question_id] = answer
             for future in self._waiters.get(question_id, ()):
@@ -208,19 +209,29 @@ def _next_id(question_id: str) -> str:
     return secrets.token_hex(len(question_id) // 2 or 4)
 
 
+ANSWER: Final = RecordFields(Answer, "choice", "scope", "rule", "reason")
+PART: Final = RecordFields(Part, "what", "effect", "reason", "rule", "source")
+JUDGEMENT: Final = RecordFields(Judgement, "effect", "reason", "parts", "sandbox", "network")
+QUESTION: Final = RecordFields(
+    Question, "id", "tool", "arguments", "directory", "judgement", "digest", "asked_by", "facts", "suggestion"
+)
+
+
 def to_json(question: Question) -> dict[str, Any]:
-    judgement = {**question.judgement._asdict(), "parts": [part._asdict() for part in question.judgement.parts]}
-    return {**question._asdict(), "judgement": judgement, "facts": [list(fact) for fact in question.facts]}
+    judgement = JUDGEMENT.write(question.judgement)
+    judgement["parts"] = [PART.write(part) for part in question.judgement.parts]
+    return {**QUESTION.write(question), "judgement": judgement, "facts": [list(fact) for fact in question.facts]}
 
 
 def from_json(body: dict[str, Any]) -> Question:
     """Raises KeyError, TypeError or ValueError for what is none."""
-    judgement: dict[str, Any] = dict(body["judgement"])
-    judgement["parts"] = tuple(Part(**part) for part in judgement["parts"])
-    fields: dict[str, Any] = {**body, "facts": tuple((str(label), str(value)) for label, value in body["facts"])}
-    if not all(
-        isinstance(fields[name], str) for name in ("id", "tool", "arguments", "directory", "digest", "asked_by")
-    ):
+    judgement = JUDGEMENT.read(body["judgement"], exact=True)
+    judgement = judgement._replace(
+        parts=tuple(PART.read(cast("dict[str, Any]", part), exact=True) for part in judgement.parts)
+    )
+    facts = tuple((str(label), str(value)) for label, value in body["facts"])
+    found = QUESTION.read(body, exact=True)._replace(judgement=judgement, facts=facts)
+    texts = (found.id, found.tool, found.arguments, found.directory, found.digest, found.asked_by)
+    if not all(isinstance(text, str) for text in texts):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ValueError("not a question")
-    fields["judgement"] = Judgement(**judgement)
-    return Question(**fields)
+    return found

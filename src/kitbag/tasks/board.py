@@ -17,7 +17,7 @@ from kitbag.errors import AmbiguousError, NotFoundError
 from kitbag.store.faults import point
 from kitbag.store.journal import Entry, Journal
 from kitbag.store.private_files import StoreError
-from kitbag.tasks.model import End, Kind, Task, Wish, apply
+from kitbag.tasks.model import END, TASK_REQUEST, End, Kind, Task, Wish, apply
 from kitbag.tasks.owner import Owner, this_process
 from kitbag.tasks.processes import end_processes
 from kitbag.tasks.version import this_version
@@ -136,8 +136,8 @@ class Board:
         seq = 0
         for record in self.journal.read(WISHES + task_id):
             if record.kind == "wish":
-                known = {name: record.body[name] for name in Wish._fields if name in record.body}
-                wish, seq = Wish(**known)._replace(skills=tuple(record.body.get("skills", ()))), record.seq
+                found = TASK_REQUEST.read(record.body)
+                wish, seq = found._replace(skills=tuple(found.skills)), record.seq
         if wish is None:
             raise NotFoundError(f"what task {task_id} was asked for is not in the journal", "begin another one")
         return wish, seq
@@ -255,7 +255,7 @@ class Board:
     async def end(self, task_id: str, run: int, end: End) -> bool:
         """False when it had ended before: the first end counts."""
         end = await self._put_away(task_id, end)
-        body = {"id": task_id, "run": run, **end._asdict()}
+        body = {"id": task_id, "run": run, **END.write(end)}
         point("end-unwritten")
         if await self.journal.write_once(f"ended:{task_id}:{run}", STREAM, "ended", body) is None:
             return False
@@ -316,6 +316,5 @@ def _lost_its_owner(task: Task) -> bool:
 
 
 def _wish_entry(task_id: str, wish: Wish) -> Entry:
-    maps = {"options": dict(wish.options), "contract": dict(wish.contract)}
-    body = {**wish._asdict(), "skills": list(wish.skills), **maps}
-    return Entry(WISHES + task_id, "wish", body)
+    plain = wish._replace(options=dict(wish.options), contract=dict(wish.contract))
+    return Entry(WISHES + task_id, "wish", TASK_REQUEST.write(plain))

@@ -7,6 +7,7 @@ Each beginning has exactly one end, and the first end that is written counts.
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple, cast
 
+from kitbag.record_fields import RecordFields
 from kitbag.store.journal import Record
 from kitbag.tasks.owner import GONE, Owner, read_owner
 
@@ -77,6 +78,15 @@ class End(NamedTuple):
     """The name under which the whole text was put away."""
     code: int | None = None
     """Of a command: its exit code, where it had one. `text` is the end of what it printed."""
+
+
+TASK_REQUEST: Final = RecordFields(
+    Wish, "agent", "prompt", "description", "model", "parent_model", "parent_mode", "max_turns", "request",
+    "turns_before", "skills", "pack", "contract", "command", "seconds", "starts_in", "directory", "options",
+)  # fmt: skip
+END: Final = RecordFields(
+    End, "status", "text", "error", "turns", "tokens", "cost", "seconds", "branch", "length", "rest", "code"
+)
 
 
 class Task(NamedTuple):
@@ -198,7 +208,7 @@ def _changed(task: Task, kind: str, body: Mapping[str, Any], at: str) -> Task:
             return task._replace(notified=True)
         case "ended":
             if task.end is None and int(body["run"]) == task.run:
-                end = End(**{name: body[name] for name in End._fields if name in body})
+                end = END.read(body)
                 return task._replace(status=end.status, end=end, ended=at, ended_run=task.run, questions=())
         case _:
             pass

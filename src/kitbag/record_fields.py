@@ -1,0 +1,34 @@
+"""Names of fields in stored records, kept apart from names in code: renaming a field in code changes no file.
+
+Used by whatever writes values to the journal or to a file, and reads them again.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class RecordFields(Generic[T]):
+    """`kind` is a NamedTuple."""
+
+    def __init__(self, kind: type[T], *same: str, **renamed: str) -> None:
+        """`same`: stored under the name of the field. `renamed`: field="stored name"."""
+        self._make: Callable[..., T] = kind
+        self._names = {name: name for name in same} | renamed
+        wrong = set(self._names) ^ set(getattr(kind, "_fields", ()))
+        if wrong:
+            raise TypeError(f"{kind.__name__}: name each field once, and only fields: {sorted(wrong)}")
+
+    def write(self, value: T) -> dict[str, Any]:
+        return {name: getattr(value, field) for field, name in self._names.items()}
+
+    def known(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Arguments for the constructor; a record of an earlier version may lack some."""
+        return {field: body[name] for field, name in self._names.items() if name in body}
+
+    def read(self, body: Mapping[str, Any], *, exact: bool = False) -> T:
+        """Raises TypeError when a field without a default is missing; where it is `exact`, also for unknown names."""
+        if exact and not set(self._names.values()) >= set(body):
+            raise TypeError("the record has fields that this version does not know")
+        return self._make(**self.known(body))
