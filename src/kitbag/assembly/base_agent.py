@@ -266,7 +266,10 @@ class BaseAgent(Equipped):
 
     def _restore_skills(self) -> None:
         """What the conversation holds, whatever became of an earlier call that was cancelled while it loaded."""
-        self.skills.restore(Loaded(*use[:7]) for use in self.session.skills.values())
+        self.skills.restore(
+            Loaded(use.name, use.tokens, use.at, use.by, use.digest, arguments=use.arguments, text=use.text)
+            for use in self.session.skills.values()
+        )
 
     async def _hear_news(self) -> str:
         """Wholly or not at all: it is given only once."""

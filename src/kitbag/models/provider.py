@@ -7,6 +7,8 @@ and raises ModelError with what kind of failure it was.
 from collections.abc import AsyncGenerator
 from typing import Any, Literal, NamedTuple, Protocol
 
+import msgspec
+
 from kitbag.errors import KitbagError
 from kitbag.messages import Message, Usage
 
@@ -37,15 +39,15 @@ class Request(NamedTuple):
     """low, medium, high; empty: the provider's own default."""
 
 
-class TextPiece(NamedTuple):
+class TextPiece(msgspec.Struct, frozen=True):
     text: str
 
 
-class ThinkingPiece(NamedTuple):
+class ThinkingPiece(msgspec.Struct, frozen=True):
     text: str
 
 
-class CallBegun(NamedTuple):
+class CallBegun(msgspec.Struct, frozen=True):
     """A tool call is being written; shown, never run."""
 
     id: str
