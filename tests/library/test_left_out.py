@@ -4,7 +4,7 @@ import pytest
 
 from conftest import World
 from kitbag.errors import NotFoundError
-from kitbag.library.left_out import LeftOutError, left_out
+from kitbag.library.left_out import LeftOutError
 from kitbag.packing.skill_registry import SkillRegistry
 
 
@@ -38,7 +38,7 @@ def test_nothing_of_the_workspace_is_seen_and_it_configures_nothing(world: World
 
 def test_what_is_left_out_is_named(world: World) -> None:
     bring(world)
-    found = {(item.kind, item.full_name) for item in left_out(world.registry(leave_out_project=True))}
+    found = {(item.kind, item.full_name) for item in world.registry(leave_out_project=True).left_out()}
     assert found == {
         ("skill", "theirs"), ("skill", "both"), ("command", "go"), ("agent", "helper"), ("persona", "shop/dev"),
     }  # fmt: skip
@@ -88,5 +88,5 @@ def test_a_link_to_the_user_s_own_folder_takes_nothing_away(world: World) -> Non
 
 def test_without_the_flag_everything_is_as_it_was(world: World) -> None:
     bring(world)
-    assert left_out(world.registry()) != []
+    assert world.registry().left_out() != []
     assert world.registry().find_skill("theirs").name == "theirs"

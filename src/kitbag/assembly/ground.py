@@ -9,7 +9,6 @@ from typing import NamedTuple
 from kitbag.assembly.options import Options
 from kitbag.errors import Diagnostic
 from kitbag.events import Notice
-from kitbag.library.left_out import left_out
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places
 from kitbag.permissions.decide import READ_ONLY_AGENTS, Permissions
@@ -135,7 +134,7 @@ def told_left_out(ground: Ground) -> list[Notice]:
     trust = ground.trust
     if trust.is_open:
         return []
-    items = [f"{item.kind} {item.full_name}" for item in left_out(ground.library)]
+    items = [f"{item.kind} {item.full_name}" for item in ground.library.left_out()]
     listed = ("skill", "command", "agent", "persona")
     items += [f"{item.kind} {item.path}" for item in trust.items if item.kind not in listed]
     more = f" and {len(items) - _MOST_NAMED} more" if len(items) > _MOST_NAMED else ""

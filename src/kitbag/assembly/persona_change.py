@@ -196,4 +196,8 @@ def _on_demand(library: Registry) -> dict[str, None]:
 def _unknown_names(library: Registry) -> list[Diagnostic]:
     """That the persona declares, and that nothing here has."""
     path = library.persona.path if library.persona is not None else ""
-    return [one for one in declared_names(library) if one.file == path]
+    return [
+        one
+        for one in declared_names(library.skills, library.agents, library.personas, library.settings)
+        if one.file == path
+    ]

@@ -13,7 +13,7 @@ from kitbag.errors import Diagnostic, InvalidError, KitbagError, NotFoundError, 
 from kitbag.library import index
 from kitbag.library.changes import Change, Snapshot, changes_between, snapshot
 from kitbag.library.discover import Side
-from kitbag.library.left_out import check_left_out, is_of_project
+from kitbag.library.left_out import LeftOut, LeftOutError, is_of_project
 from kitbag.library.names import Item, Namespace
 from kitbag.library.scopes import (
     PLUGIN_RANK,
@@ -276,7 +276,7 @@ class Registry:
             return persona.team or team, persona
         known = {name.casefold(): name for name in self.teams()}
         if team.casefold() not in known:
-            check_left_out(self, team)
+            self._check_left_out(team)
             self.check_links(team)
             fix = f"teams that exist: {', '.join(known.values()) or 'none'}"
             raise NotFoundError(f"no team is called {team!r}", fix)
@@ -348,7 +348,7 @@ class Registry:
 
     def _meant(self, name: str, names: Namespace[T], candidates: list[T]) -> T:
         if not candidates:
-            check_left_out(self, name)
+            self._check_left_out(name)
             folder = self.check_links(name)
             try:
                 return names.get(name, candidates)
@@ -387,6 +387,37 @@ class Registry:
             candidates = usable or candidates
         return self._meant(name, self.agents, candidates)
 
+    # -- what an untrusted workspace does not show ------------------------------------------------
+
+    def with_project(self) -> "Registry":
+        """As it would be if the workspace were trusted; nothing of it is loaded into this one."""
+        return Registry(self.places, extra=self.extra)
+
+    def left_out(self) -> list[LeftOut]:
+        """What would be used if the workspace were trusted, sorted."""
+        places, whole = self.places, self.with_project()
+        found = [
+            LeftOut("command" if skill.kind == "command" else "skill", skill.full_name, skill.path)
+            for skill in whole.skills
+            if is_of_project(skill.root, places)
+        ]
+        found += [LeftOut("agent", one.full_name, one.path) for one in whole.agents if is_of_project(one.root, places)]
+        personas = (one for one in whole.personas if is_of_project(one.root, places))
+        return sorted([*found, *(LeftOut("persona", one.full_name, one.path) for one in personas)])
+
+    def _check_left_out(self, name: str) -> None:
+        """Raises LeftOutError when a name that nothing has is one of a left-out item, or of its team."""
+        if not self.leave_out_project:
+            return
+        wanted = name.strip().casefold()
+        for item in self.left_out():
+            full = item.full_name.casefold()
+            if wanted == full or wanted in full.split("/"):
+                what = f"the {item.kind} {item.full_name!r} is the workspace's, which is not trusted: {item.path}"
+                fix = "`kitbag trust` shows what it would run, and asks; --trust-workspace trusts it for one run"
+                raise LeftOutError(what, fix)
+        self.with_project().check_links(name)
+
     # -- what is wrong ---------------------------------------------------------------------------
 
     def diagnostics(self) -> list[Diagnostic]:
@@ -400,7 +431,7 @@ class Registry:
             found += loaded.names.look_alikes()
         for names in (self.skills, self.agents, self.personas):
             found += collisions(names.shadowed, self.precedence)
-        found += declared_names(self)
+        found += declared_names(self.skills, self.agents, self.personas, self.settings)
         return worst_first(found)
 
     def problem_count(self) -> int:

@@ -12,13 +12,14 @@ from kitbag.library.names import Item
 from kitbag.library.scopes import Root, rule_of
 from kitbag.library.skills import COMMAND, FLAT, Skill
 from kitbag.library.visibility import named
+from kitbag.settings import Settings
 from kitbag.text.frontmatter import field_line
 from kitbag.text.hidden import code_points, find_hidden
 
 if TYPE_CHECKING:
     from kitbag.library.agents import Agent
     from kitbag.library.names import Namespace
-    from kitbag.library.registry import Registry
+    from kitbag.library.personas import Persona
 
 CHAT_COMMANDS = frozenset(
     (
@@ -56,7 +57,9 @@ def _rule(winner: Item, loser: Item, precedence: str) -> str:
     return "within one root: the folder of that name, then the shallowest, then the alphabet"
 
 
-def declared_names(registry: "Registry") -> list[Diagnostic]:
+def declared_names(
+    skills: "Namespace[Skill]", agents: "Namespace[Agent]", personas: "Iterable[Persona]", settings: Settings
+) -> list[Diagnostic]:
     """Names in a persona, an agent, a skill or the settings that lead nowhere."""
     found: list[Diagnostic] = []
     suggestions = _MOST_SUGGESTIONS
@@ -72,8 +75,7 @@ def declared_names(registry: "Registry") -> list[Diagnostic]:
         line = field_line(path, field, root.boundary)
         found.append(Diagnostic("warning", "unknown-name", path, line, what, fix))
 
-    skills, agents = registry.skills, registry.agents
-    for persona in registry.personas:
+    for persona in personas:
         for field, names in (
             ("core_skills", persona.core_skills),
             ("skills", persona.skills),
@@ -96,14 +98,16 @@ def declared_names(registry: "Registry") -> list[Diagnostic]:
         if skill.full_name.lower() in CHAT_COMMANDS:
             what = f"/{skill.full_name.lower()} is a command of the chat, which wins"
             found.append(Diagnostic("warning", "reserved-name", skill.path, 0, what, "rename the skill"))
-    return found + _short_names_in_settings(registry)
+    return found + _short_names_in_settings(skills, agents, settings)
 
 
-def _short_names_in_settings(registry: "Registry") -> list[Diagnostic]:
+def _short_names_in_settings(
+    skills: "Namespace[Skill]", agents: "Namespace[Agent]", settings: Settings
+) -> list[Diagnostic]:
     """A state counts for the full name only. A name that is unknown here may well exist in another project."""
     found: list[Diagnostic] = []
-    for group, known in (("skills", registry.skills), ("agents", registry.agents)):
-        for name, state in registry.settings.states(group).items():
+    for group, known in (("skills", skills), ("agents", agents)):
+        for name, state in settings.states(group).items():
             meant = [] if known.exact(name) else known.candidates(name)
             if meant:
                 what = f"`{group}.{name}` changes nothing: that is no full name"
@@ -131,12 +135,12 @@ def nested_skills(skills: Iterable[Skill]) -> list[Diagnostic]:
     return found
 
 
-def skill_contents(registry: "Registry") -> list[Diagnostic]:
+def skill_contents(skills: "Namespace[Skill]") -> list[Diagnostic]:
     """What only shows in the whole file: hidden characters in a body, `requires` that leads nowhere. For doctor."""
     from kitbag.library.skill_files import read_details, read_skill_body
 
     found: list[Diagnostic] = []
-    for skill in registry.skills:
+    for skill in skills:
         if skill.root.scope == "built-in":
             continue
         body = read_skill_body(skill)
@@ -147,7 +151,7 @@ def skill_contents(registry: "Registry") -> list[Diagnostic]:
             what = f"hidden characters in the body, shown as [U+...]: {code_points(hidden)}"
             found.append(Diagnostic("warning", "hidden-characters", skill.path, line, what, "remove them"))
         for name in read_details(skill).requires:
-            if not registry.skills.candidates(name):
+            if not skills.candidates(name):
                 what = f"`requires` names {name!r}, but no skill is called so"
                 line = field_line(skill.path, "requires", skill.root.boundary)
                 found.append(Diagnostic("warning", "unknown-name", skill.path, line, what, "correct the name"))

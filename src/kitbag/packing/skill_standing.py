@@ -6,7 +6,7 @@ anew only now and then. Reads every skill's file: a caller with a loop uses a th
 
 from typing import Literal, NamedTuple
 
-from kitbag.library.left_out import LeftOut, left_out
+from kitbag.library.left_out import LeftOut
 from kitbag.library.registry import Registry
 from kitbag.library.skill_files import read_skill_body
 from kitbag.library.skills import Skill
@@ -92,4 +92,4 @@ def left_out_skills(library: Registry) -> list[LeftOut]:
     """Of a workspace that is not trusted: what would be there if it were."""
     if not library.leave_out_project:
         return []
-    return [item for item in left_out(library) if item.kind in ("skill", "command")]
+    return [item for item in library.left_out() if item.kind in ("skill", "command")]

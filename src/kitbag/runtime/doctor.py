@@ -51,7 +51,7 @@ def examine(registry: Registry, more: Iterable[Diagnostic] = ()) -> Findings:
         [
             *registry.diagnostics(),
             *nested_skills(registry.skills),
-            *skill_contents(registry),
+            *skill_contents(registry.skills),
             *inert_configuration(registry.places),
             *_workspace_links(registry.places),
             *_changed_plugins(registry.places.kitbag_home),

@@ -13,7 +13,6 @@ from kitbag.chat.panel_rows import Cells, aligned
 from kitbag.errors import KitbagError, UsageError
 from kitbag.library.agent_card import agent_fields, body_of, tools_in_words
 from kitbag.library.agents import Agent
-from kitbag.library.left_out import left_out
 from kitbag.library.registry import Registry
 from kitbag.library.visibility import Verdict
 from kitbag.packing.catalog import listed_in, name_in_list
@@ -88,7 +87,7 @@ async def _look(chat: "Chat", *, everything: bool) -> _Seen:
         lines, view = listed_in(catalog), library.view("agents")
         every = [_listed(agent, library.judge(agent, view), lines) for agent in library.agents]
         shown = every if everything else [one for one in every if one.verdict.anywhere or one.verdict.state == "off"]
-        untrusted = left_out(library) if library.leave_out_project else []
+        untrusted = library.left_out() if library.leave_out_project else []
         names = [item.full_name for item in untrusted if item.kind == "agent"]
         return _Seen(shown, names, len(every) - len(shown))
 
