@@ -13,6 +13,7 @@ import pytest
 from kitbag.processes import signalling
 from kitbag.processes.process_table import HIGHEST_PID, ancestors, children, holds_file, info_of, is_pid, user_of
 from kitbag.processes.signalling import child_has_exited, end_child, send_signal, signal_child_group
+from support.waiting import wait_until
 
 Process = "subprocess.Popen[bytes]"
 
@@ -108,6 +109,11 @@ def test_a_thread_is_no_process() -> None:
     assert own == ["is this process or leads its process group"]
 
 
+def has_ended(pid: int) -> bool:
+    info = info_of(pid)
+    return info is None or info.has_ended
+
+
 def test_a_group_is_signalled_as_long_as_its_leader_is_a_child_that_was_not_waited_for() -> None:
     with subprocess.Popen(
         ["sh", "-c", "sleep 300 & echo $!; exit 0"], stdout=subprocess.PIPE, start_new_session=True
@@ -119,8 +125,7 @@ def test_a_group_is_signalled_as_long_as_its_leader_is_a_child_that_was_not_wait
         signal_child_group(leader.pid, signal.SIGKILL)
         assert leader.stdout.read() == b"", "nobody holds it any more"
         assert leader.wait() == 0
-        info = info_of(member)
-        assert info is None or info.has_ended
+        wait_until(lambda: has_ended(member))  # it closes its files a moment before
         with pytest.raises(ChildProcessError):
             child_has_exited(leader.pid)
 
