@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -41,6 +42,8 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     leave_out_long(config, items)
+    if "SHUFFLE" in os.environ:  # in another order for each value
+        random.Random(os.environ["SHUFFLE"]).shuffle(items)
 
 
 class World:
