@@ -103,6 +103,7 @@ def test_at_a_terminal_a_model_is_connected_and_the_key_is_never_seen(world: Wor
                 ("it offers 3 models", "\r"),
             ):
                 terminal.until_seen(question)
+                terminal.until(lambda: not plain or terminal.text().rstrip().endswith("answer:"))
                 terminal.type(keys)
             terminal.until_seen("openai/gpt-5 is your model from now on: it works.")
             assert terminal.until_ended() == 0
