@@ -1,6 +1,6 @@
 """Tasks as the chat shows them: a row of the live panel, a table, and all that there is to read about one.
 
-Used by the commands that are about tasks; what is shown comes from runtime/task_views and task_reports.
+Used by the commands that are about tasks; what is shown comes from tasks/views and tasks/reports.
 """
 
 import threading

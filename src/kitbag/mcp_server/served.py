@@ -1,7 +1,7 @@
 """What is served at a moment: the library as it is, the instructions a client starts with, and how to tell a change.
 
 Laid anew as a whole, off the event loop, and put in place of the last one when something differs: whoever works with
-the old one goes on with it undisturbed. Used by house; uses runtime/ground and packing/catalog.
+the old one goes on with it undisturbed. Used by house; uses assembly/ground and packing/catalog.
 """
 
 import os

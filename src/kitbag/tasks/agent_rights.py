@@ -1,7 +1,7 @@
 """What an agent's file gives it: in words for whoever has to allow its start, and as a mark, so that what starts later
 is what was allowed, and only while the rules still allow it.
 
-Used by delegation, and by task_runner, which may run in another process and much later.
+Used by delegation, and by runner, which may run in another process and much later.
 """
 
 import hashlib

@@ -1,6 +1,6 @@
 """What an agent says it lacks, and what it would be started anew with: a skill, or a file that it may read.
 
-Used by task_runner. Only the last line of the answer counts, and only what exists and may be had is given.
+Used by runner. Only the last line of the answer counts, and only what exists and may be had is given.
 """
 
 import html

@@ -1,7 +1,7 @@
 """What a background command prints, in a file of its own: written while it runs, read by whoever looks, for ever.
 
 Plain text without terminal sequences and without secrets, in whole lines as far as there are any, bounded. Used by
-runtime/command_task, which writes, and by runtime/task_reports, which reads pieces by their place in bytes.
+command_task, which writes, and by reports, which reads pieces by their place in bytes.
 """
 
 import contextlib

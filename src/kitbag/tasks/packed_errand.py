@@ -1,6 +1,6 @@
 """A packed task as an agent's errand: its context comes from `pack`, and its answer is held against what was required.
 
-Used by delegation and task_runner. The agent's own preloads are charged first, and never stand in the prompt twice.
+Used by delegation and runner. The agent's own preloads are charged first, and never stand in the prompt twice.
 """
 
 from collections.abc import Mapping

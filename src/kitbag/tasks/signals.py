@@ -1,6 +1,6 @@
 """Tells tasks that run in this process when they are to stop, whoever wants it and in whatever process.
 
-One follower looks for all of them, so that a thousand tasks cost as much as one. Used by task_runner.
+One follower looks for all of them, so that a thousand tasks cost as much as one. Used by runner.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """An agent that another one started: a fresh history, its own tools, mode and model, on the ground of the first.
 
-Used by task_runner, in front and in the worker. All it needs comes in Inherited, so that starting one reads nothing
+Used by runner, in the foreground and in the worker. All it needs comes in Inherited, so that starting one reads nothing
 but the agent's own body and the skills it begins with.
 """
 

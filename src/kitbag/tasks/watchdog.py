@@ -1,6 +1,6 @@
 """Watches over a task by what it does at the moment: it warns before it acts, and what was done is kept.
 
-Used by task_runner. Waiting for a person is patient, a model that says nothing is not; a tool has limits of its own.
+Used by runner. Waiting for a person is patient, a model that says nothing is not; a tool has limits of its own.
 """
 
 import time

@@ -1,6 +1,6 @@
 """A git worktree of its own for an agent with `isolation: worktree`; its changes come back as a branch.
 
-Used by task_runner. Git runs here in a repository that may be hostile: its hooks, filters and monitors do not run, it
+Used by runner. Git runs here in a repository that may be hostile: its hooks, filters and monitors do not run, it
 fetches nothing, and repositories inside the worktree are left alone. A worktree with changes is never deleted unasked;
 one without is taken away again.
 """

@@ -2,7 +2,7 @@
 brings in its file. Inert: nothing is started, resolved or connected to.
 
 A project's server counts only as it was when the workspace was trusted: its whole description, and the scripts of the
-workspace that it runs. Of two with one name the user's own counts. Used by `servers`, by runtime/servers and by
+workspace that it runs. Of two with one name the user's own counts. Used by `servers`, by assembly/servers and by
 `kitbag servers`.
 """
 
