@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 sys.path.pop(0)  # some benchmarks are named like folders of tests
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from kitbag.library.fields import KNOWN_FIELDS
-from kitbag.permissions.shell_analysis import analyse
+from kitbag.library.dialects.field_names import KNOWN_FIELDS
+from kitbag.shell.analysis import analyse
 from kitbag.store.redaction import Redactor
 from kitbag.text.frontmatter import HEAD_LIMIT, read_metadata
 from kitbag.text.reference_syntax import find_tokens

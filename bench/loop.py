@@ -21,11 +21,11 @@ from typing import Any
 
 from kitbag.agent.loop import Limits
 from kitbag.messages import Message, Text, ToolCall, Usage
-from kitbag.models.anthropic import Anthropic
-from kitbag.models.openai_chat import OpenAIChat
-from kitbag.models.openai_responses import OpenAIResponses
+from kitbag.models.adapters.anthropic import Anthropic
+from kitbag.models.adapters.openai_chat import OpenAIChat
+from kitbag.models.adapters.openai_responses import OpenAIResponses
+from kitbag.models.adapters.wire import Endpoint
 from kitbag.models.provider import Piece, Reply, Request
-from kitbag.models.wire import Endpoint
 from kitbag.runtime.agent import Agent, Options
 from kitbag.store.journal import Journal
 from kitbag.store.redaction import Redactor

@@ -18,7 +18,7 @@ from pathlib import Path
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places
 from kitbag.packing.pack import Packer, PackOptions
-from kitbag.packing.tasks_in import load_task
+from kitbag.packing.task_sources import load_task
 
 SKILLS, REFERENCES, TOKENS = 5, 20, 50
 

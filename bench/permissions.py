@@ -19,12 +19,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kitbag.library.scopes import Places
-from kitbag.permissions.command_runner import Command
-from kitbag.permissions.decide import Permissions
+from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import Effect, Profile, Protection, Workspace
-from kitbag.permissions.rules import Rules, parse_rules
-from kitbag.permissions.sandbox import Confinement, protection, run_confined
-from kitbag.permissions.trust import workspace_trust
+from kitbag.permissions.rules.rule import Rules, parse_rules
+from kitbag.permissions.trust.workspace_trust import workspace_trust
+from kitbag.processes.command_runner import Command
+from kitbag.sandbox.confine import Confinement, protection, run_confined
 
 TYPICAL = (
     "git status",

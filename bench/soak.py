@@ -27,9 +27,9 @@ from kitbag.agent.session import PREFIX, new_id
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
-from kitbag.tasks.model import Task, Wish
-from kitbag.tasks.processes import processes_of
-from kitbag.tasks.stopping import stop_task
+from kitbag.tasks.stop import stop_task
+from kitbag.tasks.task import Task, Wish
+from kitbag.tasks.task_processes import processes_of
 from kitbag.tasks.worker_process import at_work, ensure_worker, look_after
 
 LEASE = 15.0

@@ -21,10 +21,10 @@ sys.path.pop(0)  # some benchmarks are named like folders of tests
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from conftest import World
 from kitbag.permissions.model import Judgement
-from kitbag.tasks.processes import processes_of
-from kitbag.tasks.stopping import stop_task
+from kitbag.tasks.stop import stop_task
+from kitbag.tasks.task_processes import processes_of
 from kitbag.testing import Fault, ModelServer, Step
-from kitbag.tools.bash import BASH
+from kitbag.tools.shell.bash import BASH
 from support.confined import processes_with
 from support.headless import interrupted, point, script, start, until
 from support.using import Bench

@@ -36,7 +36,7 @@ from kitbag.store.journal_file import File, open_file
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
 from kitbag.tasks.delegation import Delegated, options_for_worker
-from kitbag.tasks.model import End, Wish
+from kitbag.tasks.task import End, Wish
 from kitbag.tasks.worker import Worker
 
 AN_AGENT = "## Your Task"
@@ -47,7 +47,7 @@ import asyncio, sys, time
 from kitbag.store.journal import Journal
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
-from kitbag.tasks.model import End
+from kitbag.tasks.task import End
 
 async def main():
     with Journal.open(sys.argv[1], Redactor()) as journal:

@@ -27,18 +27,18 @@ from typing import Any, NamedTuple
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places
 from kitbag.packing.session_skills import SessionSkills
-from kitbag.permissions.decide import Permissions
+from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import Protection, Workspace
-from kitbag.permissions.rules import Rules, parse_rules
-from kitbag.permissions.sandbox import protection
+from kitbag.permissions.rules.rule import Rules, parse_rules
+from kitbag.sandbox.confine import protection
 from kitbag.store.journal import Journal
 from kitbag.store.redaction import Redactor
 from kitbag.tools.base import Context, Tool
-from kitbag.tools.glob import GLOB
-from kitbag.tools.grep import GREP
-from kitbag.tools.read import READ
-from kitbag.tools.ripgrep import find_ripgrep
-from kitbag.tools.search_process import LARGEST_FILE
+from kitbag.tools.files.read import READ
+from kitbag.tools.search.glob import GLOB
+from kitbag.tools.search.grep import GREP
+from kitbag.tools.search.ripgrep import find_ripgrep
+from kitbag.tools.search.search_process import LARGEST_FILE
 
 FILES = 10_000
 MORE = 3e-3

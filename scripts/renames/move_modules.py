@@ -29,7 +29,7 @@ def rewritten(text: str, modules: dict[str, str]) -> str:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
             submodules = {alias: f"{node.module}.{alias.name}" for alias in node.names}
-            moved = {alias: full for alias, full in submodules.items() if full in modules and is_module[full]}
+            moved = {alias: full for alias, full in submodules.items() if full in modules and is_module.get(full)}
             stays = [alias for alias in node.names if alias not in moved]
             statements: list[str] = []
             for alias, full in moved.items():
@@ -46,8 +46,15 @@ def rewritten(text: str, modules: dict[str, str]) -> str:
                 statements.append(f"from {modules.get(node.module, node.module)} import {names}")
             if statements:
                 indent = " " * node.col_offset
-                edits.append((node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0,
-                              f"\n{indent}".join(statements)))
+                edits.append(
+                    (
+                        node.lineno,
+                        node.col_offset,
+                        node.end_lineno or 0,
+                        node.end_col_offset or 0,
+                        f"\n{indent}".join(statements),
+                    )
+                )
         elif isinstance(node, ast.Import):
             for alias in node.names:
                 if alias.name in modules:
@@ -55,7 +62,9 @@ def rewritten(text: str, modules: dict[str, str]) -> str:
     if local:
         for node in ast.walk(tree):
             if isinstance(node, ast.Name) and node.id in local:
-                edits.append((node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0, local[node.id]))
+                edits.append(
+                    (node.lineno, node.col_offset, node.end_lineno or 0, node.end_col_offset or 0, local[node.id])
+                )
     for start, column, end, end_column, new in sorted(edits, reverse=True):
         first, last = lines[start - 1].encode(), lines[end - 1].encode()
         lines[start - 1 : end] = [first[:column].decode() + new + last[end_column:].decode()]
@@ -83,12 +92,25 @@ def main() -> None:
     missing = [old for old, there in is_module.items() if not there]
     if missing:
         raise SystemExit(f"no such module: {missing}")
-    tracked = subprocess.run(["git", "ls-files"], cwd=TOP, capture_output=True, text=True, check=True).stdout.split("\n")
-    texts = [TOP / name for name in tracked if name and not name.startswith("scripts/renames")
-             and not (name.startswith("tests/recorded") and not name.endswith(".py"))]
-    dotted = re.compile(r"\b(" + "|".join(re.escape(m) for m in sorted(modules, key=len, reverse=True)) + r")(?![a-z_0-9]|\.[a-z_]+\.md)")
+    tracked = subprocess.run(["git", "ls-files"], cwd=TOP, capture_output=True, text=True, check=True).stdout.split(
+        "\n"
+    )
+    texts = [
+        TOP / name
+        for name in tracked
+        if name
+        and not name.startswith("scripts/renames")
+        and not (name.startswith("tests/recorded") and not name.endswith(".py"))
+    ]
+    dotted = re.compile(
+        r"\b("
+        + "|".join(re.escape(m) for m in sorted(modules, key=len, reverse=True))
+        + r")(?![a-z_0-9]|\.[a-z_]+\.md)"
+    )
     paths = {old.replace(".", "/"): new.replace(".", "/") for old, new in modules.items()}
-    path = re.compile(r"(?<=src/)(" + "|".join(re.escape(p) for p in sorted(paths, key=len, reverse=True)) + r")(?=\.py\b)")
+    path = re.compile(
+        r"(?<=src/)(" + "|".join(re.escape(p) for p in sorted(paths, key=len, reverse=True)) + r")(?=\.py\b)"
+    )
     for file in texts:
         if not file.is_file():
             continue
@@ -99,8 +121,12 @@ def main() -> None:
         text = old_text
         if file.suffix == ".py" or file.name in ("faults",):
             text = rewritten(text, modules)
-        quoted = re.compile(r"""(?<=["'`])""" + dotted.pattern) if file.suffix == ".py" else dotted
-        text = quoted.sub(lambda found: modules[found[1]], text)
+        quoted = (
+            re.compile(r"""(?<=["'`])""" + dotted.pattern + r"|(?<=import )" + dotted.pattern)
+            if file.suffix == ".py"
+            else dotted
+        )
+        text = quoted.sub(lambda found: modules[found[0]], text)
         if file == PACKAGE / "__init__.py":  # its table has names below kitbag
             for old, new in modules.items():
                 text = text.replace(f'"{old[7:]}":', f'"{new[7:]}":')
@@ -109,7 +135,9 @@ def main() -> None:
             file.write_text(text, "utf-8")
     sources = {old: file_of(old) for old in modules}
     parked = {}
-    for number, (old, source) in enumerate(sources.items()):  # parked first: a module may move into a package of its name
+    for number, (old, source) in enumerate(
+        sources.items()
+    ):  # parked first: a module may move into a package of its name
         parked[old] = TOP / "src" / f"parked{number}.py"
         subprocess.run(["git", "mv", source, parked[old]], cwd=TOP, check=True)
     for old, new in modules.items():
@@ -119,7 +147,12 @@ def main() -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         subprocess.run(["git", "mv", parked[old], target], cwd=TOP, check=True)
     for folder in sorted(PACKAGE.rglob("*")):
-        if folder.is_dir() and "builtin" not in folder.parts and folder.name != "__pycache__" and list(folder.glob("*.py")):
+        if (
+            folder.is_dir()
+            and "builtin" not in folder.parts
+            and folder.name != "__pycache__"
+            and list(folder.glob("*.py"))
+        ):
             if not (folder / "__init__.py").exists():
                 print("no __init__:", folder)
 

@@ -9,9 +9,9 @@ TYPE_CHECKING = False  # what type checkers take for True; importing it from typ
 if TYPE_CHECKING:
     from kitbag.agent.loop import Limits
     from kitbag.agent.run import Run
-    from kitbag.assembly.options import Options
-    from kitbag.assembly.persona_change import PersonaChange
-    from kitbag.assembly.reloading import Reloaded
+    from kitbag.assembly.reload import Reloaded
+    from kitbag.assembly.run_options import Options
+    from kitbag.assembly.switch_persona import PersonaChange
     from kitbag.errors import AmbiguousError, Diagnostic, InvalidError, KitbagError, NotFoundError, UsageError
     from kitbag.events import (
         Compacted,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     )
     from kitbag.ledger import Entry, Ledger
     from kitbag.library.agents import Agent as AgentFile
-    from kitbag.library.changes import Change
+    from kitbag.library.library_changes import Change
     from kitbag.library.personas import Persona
     from kitbag.library.registry import Registry
     from kitbag.library.scopes import Places, find_places
@@ -127,7 +127,7 @@ _HOMES = {
     ),
     "ledger": ("Entry", "Ledger"),
     "library.personas": ("Persona",),
-    "library.changes": ("Change",),
+    "library.library_changes": ("Change",),
     "library.registry": ("Registry",),
     "library.scopes": ("Places", "find_places"),
     "library.skills": ("Skill",),
@@ -139,9 +139,9 @@ _HOMES = {
     "packing.skill_registry": ("SkillDefinition", "SkillIndex", "SkillRegistry"),
     "runtime.agent": ("Agent",),
     "runtime.ask": ("ask",),
-    "assembly.options": ("Options",),
-    "assembly.persona_change": ("PersonaChange",),
-    "assembly.reloading": ("Reloaded",),
+    "assembly.run_options": ("Options",),
+    "assembly.switch_persona": ("PersonaChange",),
+    "assembly.reload": ("Reloaded",),
     "text.tokens": ("estimate_tokens",),
 }
 

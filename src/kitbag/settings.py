@@ -10,7 +10,7 @@ import time
 from typing import Any, Final, Literal, NamedTuple, cast
 
 from kitbag.errors import Diagnostic, InvalidError, UsageError
-from kitbag.text.source import Boundary, SourceError, Stamp, boundary_of, read_bytes, stamp_of
+from kitbag.text.source_files import Boundary, SourceError, Stamp, boundary_of, read_bytes, stamp_of
 
 State = Literal["on", "name-only", "user-only", "off"]
 STATES: tuple[State, ...] = ("on", "name-only", "user-only", "off")

@@ -6,22 +6,22 @@ from typing import Any
 
 from conftest import World
 from kitbag.agent.ask_model import Patience
-from kitbag.agent.brain import Brain, Room
 from kitbag.agent.execute import Executor
 from kitbag.agent.loop import Limits, Loop
-from kitbag.agent.records import Header
+from kitbag.agent.model_config import Brain, Room
+from kitbag.agent.resume import resume
 from kitbag.agent.run import Run
 from kitbag.agent.session import Session
-from kitbag.agent.stored_sessions import resume
+from kitbag.agent.session_records import Header
 from kitbag.errors import KitbagError
 from kitbag.events import Event, RunEnded, RunStarted
 from kitbag.messages import Message, Text, Usage
 from kitbag.models.provider import Block, Provider
 from kitbag.packing.session_skills import SessionSkills
-from kitbag.permissions.approvals import Approvals, Approver
-from kitbag.permissions.decide import Permissions
+from kitbag.permissions.approvals.approval import Approvals, Approver
+from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import Protection, Workspace
-from kitbag.permissions.rules import Rules
+from kitbag.permissions.rules.rule import Rules
 from kitbag.store.journal import Journal
 from kitbag.store.redaction import Redactor
 from kitbag.testing import Rule, Script, Scripted, Step

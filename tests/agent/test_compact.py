@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from agent.talking import FREE, Anything, Talk, assert_valid, call, tool
 from conftest import World
-from kitbag.agent.brain import Room
 from kitbag.agent.compact import Meter, _choose, tokens_of
+from kitbag.agent.model_config import Room
 from kitbag.events import Compacted, Notice, SkillUnloaded
 from kitbag.messages import Message, Text, ToolCall, ToolResult, Usage, user
 from kitbag.packing.session_skills import SessionSkills

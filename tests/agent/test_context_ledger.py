@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kitbag.agent.context_ledger import Piece, before_last_reply, pieces_of, request_bytes, turns_of
-from kitbag.agent.records import Compaction, Header, SkillUse
+from kitbag.agent.resume import resume
 from kitbag.agent.session import Session
-from kitbag.agent.stored_sessions import resume
+from kitbag.agent.session_records import Compaction, Header, SkillUse
 from kitbag.ledger import Entry, Ledger
 from kitbag.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, Usage
 from kitbag.models.provider import ToolSpec

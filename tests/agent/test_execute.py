@@ -12,7 +12,7 @@ from kitbag.agent.execute import CANCELLED, NOT_BEGUN
 from kitbag.agent.transcript import UNKNOWN_OUTCOME
 from kitbag.events import Notice, ToolFinished, ToolStarted
 from kitbag.messages import Text
-from kitbag.permissions.approvals import Answer, Question
+from kitbag.permissions.approvals.approval import Answer, Question
 from kitbag.store.private_files import StoreError
 from kitbag.testing import Step
 from kitbag.tools.base import Context, Outcome, answer

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.talking import assert_valid
-from kitbag.agent.records import Compaction, Header, SkillUse
+from kitbag.agent.resume import fork, resume
 from kitbag.agent.session import Session
-from kitbag.agent.sessions import list_sessions, newest_session
-from kitbag.agent.stored_sessions import fork, resume
+from kitbag.agent.session_list import list_sessions, newest_session
+from kitbag.agent.session_records import Compaction, Header, SkillUse
 from kitbag.agent.transcript import UNKNOWN_OUTCOME
 from kitbag.errors import NotFoundError
 from kitbag.ledger import Entry, Ledger

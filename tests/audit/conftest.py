@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kitbag.audit.model import Finding
+from kitbag.audit.findings import Finding
 from kitbag.audit.run import audit
 
 Check = Callable[..., list[Finding]]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kitbag.audit.contents import TEXT_LIMIT
+from kitbag.audit.file_content import TEXT_LIMIT
 from kitbag.audit.run import Report, audit
 from support.cost import bytes_read, processor_limit
 from support.matrix import sample
@@ -138,7 +138,7 @@ def test_deep_trees_end_and_say_so(tmp_path: Path) -> None:
 
 
 def test_too_many_files_are_counted_and_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kitbag.audit.tree.MOST_FILES", 5)
+    monkeypatch.setattr("kitbag.audit.find_items.MOST_FILES", 5)
     folder = skill(tmp_path / "s")
     for number in range(20):
         (folder / f"f{number:02}.txt").write_text("x")

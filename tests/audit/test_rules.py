@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from kitbag.audit.model import Finding
+from kitbag.audit.findings import Finding
 from kitbag.audit.rules import NEVER_SUPPRESSED, patterns, rules
 
 from .conftest import Check

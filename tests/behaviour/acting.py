@@ -3,11 +3,11 @@
 from typing import Any
 
 from conftest import World
-from kitbag.assembly.ground import lay_ground
-from kitbag.library.modes import Mode
-from kitbag.permissions.decide import Permissions
+from kitbag.assembly.environment import lay_ground
+from kitbag.library.dialects.permission_modes import Mode
+from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import Effect, Judgement, Protection
-from kitbag.permissions.rule_files import Given
+from kitbag.permissions.rules.load import Given
 
 HELD = Protection("bubblewrap", "0.11", carve_outs=True)
 """Decisions are the same on every machine when it is said what the machine can hold; runs need the real thing."""

@@ -21,8 +21,8 @@ from kitbag.agent.session import new_id
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
-from kitbag.tasks.model import Wish
 from kitbag.tasks.owner import Owner, this_process
+from kitbag.tasks.task import Wish
 
 SECONDS = 60
 SCRIPT = {"rules": [{"replies": [{"text": "The answer is 42."}]}]}

@@ -18,12 +18,12 @@ import pytest
 
 from conftest import World
 from kitbag.agent.run import Run
-from kitbag.assembly.options import Options
+from kitbag.assembly.run_options import Options
 from kitbag.events import Event, RunEnded
 from kitbag.messages import Message, Text
-from kitbag.permissions.approvals import Answer, Approver, Question
-from kitbag.permissions.sandbox_view import SCRATCH
+from kitbag.permissions.approvals.approval import Answer, Approver, Question
 from kitbag.runtime.agent import Agent
+from kitbag.sandbox.filesystem_view import SCRATCH
 from kitbag.tasks.worker_process import at_work
 from kitbag.testing import Script, Scripted, Seen, Step
 from kitbag.tools.base import PersonAsker

@@ -3,10 +3,10 @@
 from typing import Any
 
 from conftest import World
-from kitbag.permissions.approval_queue import ApprovalQueue
-from kitbag.permissions.approvals import Answer
-from kitbag.permissions.live_rules import LiveRules
-from kitbag.permissions.rule_files import NOTHING_GIVEN, workspace_of
+from kitbag.permissions.approvals.approval import Answer
+from kitbag.permissions.approvals.queue import ApprovalQueue
+from kitbag.permissions.rules.live_rules import LiveRules
+from kitbag.permissions.rules.load import NOTHING_GIVEN, workspace_of
 from kitbag.settings import load_settings
 from support.workshop import Workshop
 

@@ -8,9 +8,9 @@ import pytest
 
 from behaviour.acting import permissions
 from conftest import World
-from kitbag.permissions.approval_queue import ApprovalQueue, QueueApprover
-from kitbag.permissions.approvals import Answer, Approvals, Permit, Question, Refusal, RefusedError
-from kitbag.permissions.question_view import shown
+from kitbag.permissions.approvals.approval import Answer, Approvals, Permit, Question, Refusal, RefusedError
+from kitbag.permissions.approvals.question_view import shown
+from kitbag.permissions.approvals.queue import ApprovalQueue, QueueApprover
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from support import needs

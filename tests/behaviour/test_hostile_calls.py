@@ -14,9 +14,9 @@ import pytest
 from behaviour.hostile import Call, Victim, bash, edit, hostile_world, processes_with, read, task, untouched, write
 from kitbag.agent.loop import Limits
 from kitbag.agent.run import Run
-from kitbag.assembly.tools import every_tool
+from kitbag.assembly.tool_list import every_tool
 from kitbag.events import Event, Notice, ToolStarted, TurnEnded
-from kitbag.permissions.approvals import Question
+from kitbag.permissions.approvals.approval import Question
 from kitbag.testing import Step
 from kitbag.tools.base import PersonQuestion, Tool
 from support import needs

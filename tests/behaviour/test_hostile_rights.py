@@ -21,10 +21,10 @@ from behaviour.hostile import (
     untouched,
     write,
 )
-from kitbag.permissions import sandbox
-from kitbag.permissions.approvals import Question
+from kitbag.permissions.approvals.approval import Question
+from kitbag.permissions.approvals.question_view import shown
 from kitbag.permissions.model import Protection
-from kitbag.permissions.question_view import shown
+from kitbag.sandbox import confine
 from support import needs
 
 HIDING = [
@@ -191,7 +191,7 @@ def test_D24_an_agent_does_what_its_mode_lets_it(victim: Victim, folder: str, li
 def test_D24_without_a_sandbox_no_mode_runs_a_command_by_itself(
     victim: Victim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sandbox, "_found", lambda: (Protection("none", problem="none here"), None))
+    monkeypatch.setattr(confine, "_found", lambda: (Protection("none", problem="none here"), None))
     for mode in MODES:
         told = victim.attack(bash("ls"), bash("echo x > made"), bash("ls", run_in_background=True), mode=mode)
         assert [one.refused for one in told] == [True] * 3, mode

@@ -13,11 +13,11 @@ import pytest
 from behaviour.acting import MODES, UNHELD, bash, effects, on_path, permissions, refused
 from behaviour.commands import CHANGING, CONTROL, JOINED, NESTED, NOT_READING, TARGETS, WRAPPED
 from conftest import World
-from kitbag.library.modes import Mode
-from kitbag.library.tool_names import parse_tools
-from kitbag.permissions.beneath import BeneathError, open_to_read, write_file
-from kitbag.permissions.decide import child_mode
-from kitbag.permissions.narrowing import grants_of
+from kitbag.library.dialects.permission_modes import Mode
+from kitbag.library.dialects.tool_lists import parse_tools
+from kitbag.permissions.decisions.decide import child_mode
+from kitbag.permissions.rules.tool_list_rules import grants_of
+from kitbag.permissions.safe_open import BeneathError, open_to_read, write_file
 from support.cost import processor_limit
 from support.matrix import sample
 

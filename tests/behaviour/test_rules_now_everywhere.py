@@ -12,11 +12,11 @@ import pytest
 from behaviour.rules import PROJECT, TOUCH, USER, allow, live_rules, settings
 from conftest import World
 from kitbag.models.scripted import Seen
-from kitbag.permissions.approval_queue import ApprovalQueue
-from kitbag.permissions.approvals import Answer, Approvals, Permit
-from kitbag.permissions.decide import Permissions
+from kitbag.permissions.approvals.approval import Answer, Approvals, Permit
+from kitbag.permissions.approvals.queue import ApprovalQueue
+from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import Judgement, Protection
-from kitbag.tasks.model import Task
+from kitbag.tasks.task import Task
 from kitbag.tasks.worker_process import locked
 from kitbag.testing import ModelServer, Rule, Script, Step
 from support import needs

@@ -12,9 +12,9 @@ import pytest
 
 from behaviour.acting import permissions
 from conftest import World
-from kitbag.permissions.approval_queue import ApprovalQueue, QueueApprover
-from kitbag.permissions.approvals import Approvals, Refusal
-from kitbag.permissions.environment import scrubbed
+from kitbag.permissions.approvals.approval import Approvals, Refusal
+from kitbag.permissions.approvals.queue import ApprovalQueue, QueueApprover
+from kitbag.sandbox.environment import scrubbed
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from support import needs

@@ -112,7 +112,7 @@ def test_D01_what_explains_protection_starts_only_the_sandbox_itself(world: Worl
     for event, words, directory in watched(world, verb):
         assert event == "subprocess.Popen"
         ours = words[0].startswith(("/usr/", "/bin/", "/run/")) and words[0].endswith("/bwrap")
-        ours = ours or words[:4] == [sys.executable, "-I", "-m", "kitbag.permissions.sandbox_landlock"]
+        ours = ours or words[:4] == [sys.executable, "-I", "-m", "kitbag.sandbox.landlock"]
         assert ours, words
         assert str(world.workspace) not in " ".join([*words, directory])
         assert "CANARY" not in " ".join(words)

@@ -16,13 +16,13 @@ import pytest
 
 from conftest import World
 from kitbag.agent.run import Run
-from kitbag.assembly.options import Options
+from kitbag.assembly.run_options import Options
 from kitbag.events import Event, SkillLoaded, ToolFinished, ToolStarted
-from kitbag.library.agent_routing import Candidate, rank_agents
+from kitbag.library.routing.agent_search import Candidate, rank_agents
 from kitbag.library.skill_files import read_skill_body
-from kitbag.models.offline import FIRST_LINE
+from kitbag.models.offline.model import FIRST_LINE
 from kitbag.runtime.agent import Agent
-from kitbag.runtime.context import context_of_agent
+from kitbag.runtime.context_report import context_of_agent
 from kitbag.testing import ModelServer, Rule, Script, Step
 from kitbag.text.tokens import estimate_tokens
 from support.driving import Driven, chat

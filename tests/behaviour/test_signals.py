@@ -297,7 +297,7 @@ def test_a_background_task_with_a_damaged_owner_is_taken_up_again(house: World) 
 
 def test_a_task_without_an_id_owns_no_process(house: World, bystander: "subprocess.Popen[bytes]") -> None:
     """Every process without a mark would carry an empty one."""
-    from kitbag.tasks.processes import processes_of
+    from kitbag.tasks.task_processes import processes_of
 
     assert bystander.pid not in processes_of("")
     assert processes_of("", "-") == []

@@ -14,7 +14,7 @@ import pytest
 
 from behaviour.acting import permissions
 from conftest import World
-from kitbag.permissions.trust import Trust, trust_workspace, workspace_trust
+from kitbag.permissions.trust.workspace_trust import Trust, trust_workspace, workspace_trust
 from support import needs
 
 TASK = ".kitbag/tasks/T1.json"

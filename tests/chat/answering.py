@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from kitbag.chat.blocks import Block, Diff, Fields, Lines, Remark, Table, Verbatim
-from kitbag.chat.face import Deed, Filled, Form, Left, Live, Panel, Status
+from kitbag.chat.ui import Deed, Filled, Form, Left, Live, Panel, Status
+from kitbag.views.blocks import Block, Diff, Fields, Lines, Remark, Table, Verbatim
 
 Answer = str | Filled | None | Callable[[Form], Filled | None]
 

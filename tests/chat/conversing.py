@@ -7,7 +7,7 @@ from typing import Any
 
 from chat.queue_face import QueueFace
 from conftest import World
-from kitbag.chat.face import Left
+from kitbag.chat.ui import Left
 from support.talking_face import Talk, talking
 from support.waiting import TEST_TIMEOUT
 

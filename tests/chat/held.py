@@ -10,10 +10,10 @@ import pytest
 
 from chat.answering import text_of
 from kitbag.agent.session import new_id
-from kitbag.chat.blocks import Block
-from kitbag.chat.face import Filled, Form
+from kitbag.chat.ui import Filled, Form
 from kitbag.tasks import worker_process
-from kitbag.tasks.model import Task
+from kitbag.tasks.task import Task
+from kitbag.views.blocks import Block
 from support.talking_face import Talk, TalkingFace, talking
 from support.workshop import Workshop
 

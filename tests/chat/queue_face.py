@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from chat.answering import text_of
-from kitbag.chat.blocks import Said
-from kitbag.chat.face import Deed, Live, Status, Submitted
+from kitbag.chat.ui import Deed, Live, Status, Submitted
+from kitbag.views.blocks import Said
 from support.talking_face import TalkingFace
 from support.waiting import until_true
 

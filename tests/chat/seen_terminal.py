@@ -17,8 +17,8 @@ import pyte
 from prompt_toolkit.input.vt100 import Vt100Input
 from prompt_toolkit.output.vt100 import Vt100_Output
 
-from kitbag.chat.face import Deed
-from kitbag.chat.terminal.terminal import Terminal
+from kitbag.chat.terminal.terminal_ui import Terminal
+from kitbag.chat.ui import Deed
 from support.waiting import until_true
 
 _ALONE_SECONDS = 0.06
@@ -171,7 +171,7 @@ async def seen(columns: int = 80, rows: int = 24, **given: Any) -> AsyncIterator
 
 async def started(shown: Seen) -> None:
     """Ready for keys, and no key has come lately."""
-    from kitbag.chat.face import Live, Status
+    from kitbag.chat.ui import Live, Status
 
     shown.terminal.draw(Live(), Status("model-x", "default"))
     await shown.until_seen("> ", "model-x")

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 from chat.answering import Answer, AnsweringFace, option, text_of
 from conftest import World
 from kitbag.chat.approver import ChatApprover, answer_of, approval_form, ask_approval
-from kitbag.chat.blocks import Diff, Verbatim
-from kitbag.chat.face import Filled
-from kitbag.permissions.approvals import Answer as Said
-from kitbag.permissions.approvals import Approvals, Permit, Question, Refusal, canonical, digest_of
-from kitbag.permissions.decide import Permissions
+from kitbag.chat.ui import Filled
+from kitbag.permissions.approvals.approval import Answer as Said
+from kitbag.permissions.approvals.approval import Approvals, Permit, Question, Refusal, canonical, digest_of
+from kitbag.permissions.approvals.question_view import visible_lines
+from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import Judgement, Protection, Workspace
-from kitbag.permissions.question_view import visible_lines
-from kitbag.permissions.rules import Rules
-from kitbag.text.hidden import for_terminal
+from kitbag.permissions.rules.rule import Rules
+from kitbag.text.hidden_characters import for_terminal
+from kitbag.views.blocks import Diff, Verbatim
 
 PUSH = {"command": "git push origin main"}
 
@@ -217,7 +217,7 @@ class TestChanges:
         assert "│ A=1" in rest
 
     def test_where_a_long_path_leads_is_seen_to_its_end(self, world: World) -> None:
-        from kitbag.chat.drawing.rendering import render
+        from kitbag.views.rendering.render import render
 
         place = "/" + "folder/" * 500 + "authorized_keys"
         asked = question(world, "Write", file_path="link", content="x")._replace(facts=(("leads to", place),))
@@ -237,8 +237,8 @@ SECRET = "tok-9f8e7d6c5b4a"
 )
 def test_D46_what_is_asked_for_is_seen_exactly_with_secrets(world: World, tool: str, arguments: dict[str, str]) -> None:
     """Nobody agrees to what they can't see; what others say of it is still without them."""
-    from kitbag.chat.drawing.rendering import render
-    from kitbag.chat.plain.lines import PlainLines
+    from kitbag.chat.plain.rendering import PlainLines
+    from kitbag.views.rendering.render import render
 
     _, face = ask(world, "y", tool=tool, arguments=arguments)
     (form,) = face.forms

@@ -4,9 +4,9 @@ import asyncio
 
 from chat.answering import Answer, AnsweringFace, text_of
 from kitbag.chat.asker import ChatAsker, question_form
-from kitbag.chat.blocks import Verbatim
-from kitbag.chat.face import Filled
+from kitbag.chat.ui import Filled
 from kitbag.tools.base import PersonQuestion
+from kitbag.views.blocks import Verbatim
 
 COLOUR = PersonQuestion("Which colour?", "look", (("Red", "it is loud"), ("Deep\nblue", "")))
 SIZES = PersonQuestion("Which sizes?", "", (("S", ""), ("M", ""), ("L", "")), several=True)

@@ -7,12 +7,12 @@ import sys
 import pytest
 
 from chat.held import begun, held, model, said, workshop_at_home
-from kitbag.assembly.options import Options
+from kitbag.assembly.run_options import Options
 from kitbag.chat.background import Background
 from kitbag.runtime.agent import Agent
-from kitbag.runtime.open_sessions import is_open
+from kitbag.runtime.session_locks import is_open
 from kitbag.tasks.delegation import Delegated
-from kitbag.tasks.stopping import stop_task
+from kitbag.tasks.stop import stop_task
 from kitbag.testing import Rule, Script, Scripted, Step
 from support.talking_face import talking
 from support.waiting import TEST_TIMEOUT, until_true
@@ -162,7 +162,7 @@ _CHAT = """
 import asyncio
 from kitbag.chat.background import Background
 from kitbag.runtime.agent import Agent
-from kitbag.assembly.options import Options
+from kitbag.assembly.run_options import Options
 
 async def main():
     async with Agent(options=Options(model={model!r}, only_tools=("Task", "Bash"))) as agent:

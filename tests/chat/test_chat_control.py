@@ -10,11 +10,11 @@ from chat.conversing import Conversing, conversing
 from chat.held import begun, model, workshop_at_home
 from chat.queue_face import QueueFace, in_a_loop
 from conftest import World
-from kitbag.chat.blocks import Block
-from kitbag.chat.face import Deed, Key, Left, Live, Submitted
+from kitbag.chat.ui import Deed, Key, Left, Live, Submitted
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.board import Board
 from kitbag.testing import Rule, Script, Step
+from kitbag.views.blocks import Block
 from support.talking_face import talking
 from support.waiting import TEST_TIMEOUT
 from support.workshop import Workshop

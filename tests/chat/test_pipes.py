@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from conftest import World
-from kitbag.chat.face import Deed, Left, Submitted
+from kitbag.chat.ui import Deed, Left, Submitted
 from support.talking_face import TalkingFace, talking
 
 

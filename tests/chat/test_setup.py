@@ -12,12 +12,12 @@ import pytest
 
 from chat.answering import Answer, AnsweringFace, option
 from conftest import World
-from kitbag.assembly.options import Options
-from kitbag.assembly.sources import model_sources
+from kitbag.assembly.model_sources import model_sources
+from kitbag.assembly.run_options import Options
 from kitbag.chat.approver import ChatApprover
 from kitbag.chat.setup import how_to_connect, offer_setup
-from kitbag.models.choice import choose
 from kitbag.models.local_servers import PORTS
+from kitbag.models.model_selection import choose
 from kitbag.runtime.agent import Agent
 from kitbag.settings import load_settings
 from kitbag.testing import Fault, ModelServer, Rule, Script, Step
@@ -166,7 +166,7 @@ class TestAKeyThatIsTyped:
 
 
 def _filled(text: str) -> Any:
-    from kitbag.chat.face import Filled
+    from kitbag.chat.ui import Filled
 
     return Filled(text=text)
 

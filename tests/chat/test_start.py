@@ -9,12 +9,12 @@ import pytest
 
 from chat.queue_face import QueueFace, in_a_loop
 from conftest import World
-from kitbag.assembly.options import Options
-from kitbag.chat.face import Key, Left
+from kitbag.assembly.run_options import Options
 from kitbag.chat.start import talk
+from kitbag.chat.ui import Key, Left
 from kitbag.errors import InvalidError
 from kitbag.library.scopes import find_places
-from kitbag.runtime.open_sessions import held_open
+from kitbag.runtime.session_locks import held_open
 from support.waiting import TEST_TIMEOUT
 
 pytestmark = pytest.mark.usefixtures("at_home")

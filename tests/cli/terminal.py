@@ -19,10 +19,10 @@ PROGRAM = """
 import asyncio, json, os, signal, sys
 from kitbag.cli import interruption
 from kitbag.cli.terminal_approver import TerminalApprover
-from kitbag.permissions.approvals import Approvals, Permit
-from kitbag.permissions.decide import Permissions
+from kitbag.permissions.approvals.approval import Approvals, Permit
+from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import Protection, Workspace
-from kitbag.permissions.rules import Rules
+from kitbag.permissions.rules.rule import Rules
 
 home, root, settings, *wishes = sys.argv[1:]
 async def main():

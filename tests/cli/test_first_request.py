@@ -9,8 +9,8 @@ from support.waiting import TEST_TIMEOUT
 
 HEAVY = {
     "httpx2", "httpcore2", "anyio", "h11", "yaml", "tomlkit", "pathspec", "tree_sitter", "email", "http.client",
-    "importlib.metadata", "kitbag.text.reference_syntax", "kitbag.text.sections", "kitbag.library.router",
-    "kitbag.permissions.shell_analysis",
+    "importlib.metadata", "kitbag.text.reference_syntax", "kitbag.text.sections", "kitbag.library.routing.skill_search",
+    "kitbag.shell.analysis",
 }  # fmt: skip
 
 

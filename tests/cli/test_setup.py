@@ -5,7 +5,7 @@ import json
 import pytest
 
 from conftest import World
-from kitbag.store.kept_keys import keep_key, read_keys
+from kitbag.store.api_keys import keep_key, read_keys
 from kitbag.testing import ModelServer, Rule, Script, Step
 from support.driving import Driven
 from support.pseudo_terminal import ESCAPE

@@ -14,7 +14,7 @@ import pytest
 
 from cli.terminal import Terminal
 from conftest import World
-from kitbag.assembly.options import Options
+from kitbag.assembly.run_options import Options
 from kitbag.cli.headless import Wanted, _people
 from support.waiting import TEST_TIMEOUT
 
@@ -160,7 +160,7 @@ def test_without_a_terminal_nobody_is_asked(world: World) -> None:
 def test_whoever_typed_the_command_is_asked_but_no_script_waits(world: World, output_format: str, found: str) -> None:
     program = (
         "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); from kitbag.cli.headless import Wanted, _people;"
-        "from kitbag.assembly.options import Options;"
+        "from kitbag.assembly.run_options import Options;"
         f"print('found', type(_people(Wanted('x', Options(), {output_format!r}))[1]).__name__)"
     )
     screen, inner = pty.openpty()

@@ -11,7 +11,7 @@ import pytest
 
 from conftest import World
 from kitbag.tasks.board import Board
-from kitbag.tasks.model import Wish
+from kitbag.tasks.task import Wish
 from support.changing import Shop, until_killed
 from support.waiting import TEST_TIMEOUT, read_some
 

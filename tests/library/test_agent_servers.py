@@ -7,7 +7,7 @@ import pytest
 from kitbag.library.agent_servers import servers_in
 from kitbag.library.agents import read_agent
 from kitbag.library.scopes import Root
-from kitbag.text.plain_head import Metadata, Value
+from kitbag.text.plain_frontmatter import Metadata, Value
 
 DB: Metadata = {"command": "db"}
 

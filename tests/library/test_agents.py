@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from kitbag.errors import Diagnostic
 from kitbag.library.agents import Agent, read_agent
-from kitbag.library.fields import AGENT_FIELDS, KNOWN_FIELDS, SKILL_FIELDS
+from kitbag.library.dialects.field_names import AGENT_FIELDS, KNOWN_FIELDS, SKILL_FIELDS
 from kitbag.library.scopes import Dialect, Root
-from kitbag.text.source import SourceError
+from kitbag.text.source_files import SourceError
 from support.cost import processor_limit
 from support.matrix import examples
 

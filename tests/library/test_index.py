@@ -16,7 +16,7 @@ from kitbag.library import index
 from kitbag.library.discover import Scan, scan_root
 from kitbag.library.index import Remembered, scan_indexed, scan_with_memory
 from kitbag.library.scopes import Root
-from kitbag.text.source import stamp_of
+from kitbag.text.source_files import stamp_of
 from support.matrix import examples
 
 LATER = 60_000_000_000

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from kitbag.errors import AmbiguousError, NotFoundError
 from kitbag.library.names import MAX_NAME, NAMELESS, Namespace, key_of, skeleton, slug, usable_name
 from kitbag.library.scopes import Root
-from kitbag.text.hidden import find_hidden
+from kitbag.text.hidden_characters import find_hidden
 from support.cost import steps
 
 PROJECT = Root("/project", "skills", "project", "kitbag", (1, 0))

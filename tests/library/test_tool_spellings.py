@@ -3,7 +3,7 @@
 import pytest
 
 from conftest import World
-from kitbag.library.tool_aliases import CANONICAL, resolve
+from kitbag.library.dialects.tool_aliases import CANONICAL, resolve
 from kitbag.packing.session_skills import SessionSkills
 
 CLAUDE = """---

@@ -15,7 +15,7 @@ from kitbag.errors import KitbagError
 from kitbag.library import scopes
 from kitbag.library.personas import Persona
 from kitbag.library.registry import Registry
-from kitbag.library.router import search
+from kitbag.library.routing.skill_search import search
 from kitbag.library.scopes import Root
 from kitbag.library.skills import NO_MODEL, NO_USER, REQUIRED, Skill, read_skill
 from kitbag.library.visibility import OPEN, View, judge_agent, judge_skill, judge_skills

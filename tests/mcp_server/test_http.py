@@ -12,8 +12,8 @@ import pytest
 
 from conftest import World
 from kitbag.errors import InvalidError, UsageError
-from kitbag.mcp_server.house import Listening
 from kitbag.mcp_server.http import LARGEST_BODY
+from kitbag.mcp_server.server_state import Listening
 from support.connected import Served, at_home, run, served, text
 from support.waiting import TEST_TIMEOUT
 

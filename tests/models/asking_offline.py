@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from conftest import World
-from kitbag.assembly.options import Options
+from kitbag.assembly.run_options import Options
 from kitbag.events import Event, RunEnded, ToolStarted
 from kitbag.runtime.agent import Agent
 from support.waiting import TEST_TIMEOUT

@@ -5,11 +5,11 @@ from typing import Literal
 
 import pytest
 
-from kitbag.models.anthropic import Anthropic
-from kitbag.models.openai_chat import OpenAIChat
-from kitbag.models.openai_responses import OpenAIResponses
+from kitbag.models.adapters.anthropic import Anthropic
+from kitbag.models.adapters.openai_chat import OpenAIChat
+from kitbag.models.adapters.openai_responses import OpenAIResponses
+from kitbag.models.adapters.wire import Endpoint
 from kitbag.models.provider import Provider
-from kitbag.models.wire import Endpoint
 from kitbag.testing import ModelServer
 
 Wire = Literal["anthropic", "chat", "responses"]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kitbag.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, Usage, user
-from kitbag.models import anthropic, openai_chat, openai_responses
+from kitbag.models.adapters import anthropic, openai_chat, openai_responses
 from kitbag.models.provider import (
     Block,
     CallBegun,

@@ -29,7 +29,7 @@ from kitbag.packing.catalog import (
     shorten,
 )
 from kitbag.packing.skill_registry import SkillRegistry
-from kitbag.text.hidden import find_hidden
+from kitbag.text.hidden_characters import find_hidden
 from support.cost import grows_no_faster, processor_limit
 from support.matrix import examples
 

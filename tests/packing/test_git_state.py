@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kitbag.packing.compose import environment_here
+from kitbag.packing.agent_prompt import environment_here
 from kitbag.packing.git_state import GitState, git_state
 from support.cost import bytes_read
 

@@ -13,7 +13,7 @@ import pytest
 
 from conftest import World
 from kitbag.library.registry import Registry
-from kitbag.packing.compose import Environment
+from kitbag.packing.agent_prompt import Environment
 from kitbag.packing.main_prompt import LONGEST_EXTRA, MainPrompt, Wanted, main_prompt
 from kitbag.text.tokens import estimate_tokens
 
@@ -121,7 +121,7 @@ def test_the_order_in_which_tools_are_named_makes_no_difference(furnished: World
 def test_two_processes_make_the_same_prompt(furnished: World) -> None:
     script = (
         "import sys\nfrom kitbag.library.registry import Registry\nfrom kitbag.library.scopes import Places\n"
-        "from kitbag.packing.compose import Environment\nfrom kitbag.packing.main_prompt import Wanted, main_prompt\n"
+        "from kitbag.packing.agent_prompt import Environment\nfrom kitbag.packing.main_prompt import Wanted, main_prompt\n"
         "import kitbag.packing.main_prompt\n"
         "here, home = sys.argv[1:]\n"
         "want = Wanted('openai', 200000, 'default', Environment('/w', 'linux', 'd'), {'Read', 'Skill', 'Task', 'SearchSkills'}, True)\n"

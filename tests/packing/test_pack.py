@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from conftest import World
 from kitbag.packing.fit import Budgets, OverBudgetError
 from kitbag.packing.pack import Packer, PackOptions, pack
-from kitbag.packing.references import RefusedError
-from kitbag.packing.tasks_in import load_task, parse_task
+from kitbag.packing.references.resolve import RefusedError
+from kitbag.packing.task_sources import load_task, parse_task
 from support.matrix import examples
 from support.waiting import TEST_TIMEOUT, wait_until
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from conftest import World
-from kitbag.library.changes import Change
+from kitbag.library.library_changes import Change
 from kitbag.packing.catalog import Budget, render_skills
 from kitbag.packing.suggestions import MOST, suggested_skills, told_changes
 from support.routing_set import REQUESTS, SKILLS, SMALL_TALK

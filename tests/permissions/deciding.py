@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-from kitbag.library.modes import STRICTEST_FIRST, Mode
-from kitbag.permissions.decide import Permissions
+from kitbag.library.dialects.permission_modes import STRICTEST_FIRST, Mode
+from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import Effect, Protection, Workspace
-from kitbag.permissions.rules import Rules, parse_rules
+from kitbag.permissions.rules.rule import Rules, parse_rules
 
 BUBBLEWRAP = Protection("bubblewrap", "0.11", carve_outs=True)
 SANDLOCK = Protection("sandlock", "0.9", carve_outs=False)

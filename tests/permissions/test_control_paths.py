@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kitbag.permissions.control_paths import control_reason, git_directory_of
-from kitbag.text.private_paths import private_reason, special_reason
+from kitbag.text.secret_paths import private_reason, special_reason
 from support.waiting import TEST_TIMEOUT
 
 CONTROL = [

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kitbag.permissions.shell_analysis import Analysis, analyse
+from kitbag.shell.analysis import Analysis, analyse
 from support.matrix import sample
 
 STUBS = ("s0", "s1", "s2", "s3", "s4", "q0", "q1")

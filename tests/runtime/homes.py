@@ -12,7 +12,7 @@ import pytest
 
 from conftest import World
 from kitbag.agent.ask_model import Patience
-from kitbag.assembly.options import Options
+from kitbag.assembly.run_options import Options
 from kitbag.events import Event
 from kitbag.models.provider import Request
 from kitbag.runtime.agent import Agent

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kitbag.agent.loop import Limits
-from kitbag.assembly.options import Options
+from kitbag.assembly.run_options import Options
 from kitbag.errors import KitbagError, NotFoundError, UsageError
 from kitbag.events import Compacted, RunStarted, SkillLoaded
-from kitbag.library.left_out import LeftOutError
+from kitbag.library.untrusted_items import LeftOutError
 from kitbag.messages import Image, Text
 from kitbag.runtime.agent import Agent
 from kitbag.testing import Rule, Script, Scripted, Seen, Step

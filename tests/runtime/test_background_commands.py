@@ -13,22 +13,22 @@ from typing import Any, TypeVar
 import pytest
 
 from conftest import World
-from kitbag.assembly.options import Options
+from kitbag.assembly.run_options import Options
 from kitbag.errors import InvalidError
 from kitbag.messages import Text, ToolResult
-from kitbag.permissions import command_runner
-from kitbag.permissions.approvals import Answer, Question, RefusedError
+from kitbag.permissions.approvals.approval import Answer, Question, RefusedError
 from kitbag.permissions.model import Judgement
+from kitbag.processes import command_runner
 from kitbag.runtime.agent import Agent
 from kitbag.tasks import command_task
 from kitbag.tasks.command_task import CommandTask
 from kitbag.tasks.delegation import Delegated
-from kitbag.tasks.model import Task
 from kitbag.tasks.notifications import take_notifications
 from kitbag.tasks.output_file import OutputFile
-from kitbag.tasks.processes import processes_of
 from kitbag.tasks.reports import report_of
-from kitbag.tasks.signals import Signals
+from kitbag.tasks.stop_signals import Signals
+from kitbag.tasks.task import Task
+from kitbag.tasks.task_processes import processes_of
 from kitbag.tasks.worker_process import locked
 from kitbag.testing import Rule, Script, Scripted, Step
 from kitbag.tools.delegation import Report

@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 
 from conftest import World
-from kitbag.agent.stored_sessions import resume
-from kitbag.assembly.options import Options
+from kitbag.agent.resume import resume
+from kitbag.assembly.run_options import Options
 from kitbag.errors import InvalidError, NotFoundError
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import find_places
-from kitbag.permissions.approvals import Answer, Question
+from kitbag.permissions.approvals.approval import Answer, Question
 from kitbag.runtime.agent import Agent
 from kitbag.tasks import watchdog
-from kitbag.tasks.agent_rights import tools_in_words
+from kitbag.tasks.agent_permissions import tools_in_words
 from kitbag.tasks.board import Board
 from kitbag.tasks.delegation import Delegated
-from kitbag.tasks.model import End, Wish
 from kitbag.tasks.reports import report_of
+from kitbag.tasks.task import End, Wish
 from kitbag.tasks.worker import Worker
 from kitbag.testing import ModelServer, Rule, Script, Scripted, Step
 from kitbag.tools.delegation import Errand, Report
@@ -304,10 +304,10 @@ def test_a_model_can_t_send_an_agent_to_another_provider_or_to_a_script(
 
 
 def test_the_offline_model_and_agents_agree_on_how_one_is_told_to_begin() -> None:
-    from kitbag.models import offline_talk
+    from kitbag.models.offline.model import conversation
     from kitbag.tasks import subagent
 
-    assert subagent.BEGIN == offline_talk.BEGIN
+    assert subagent.BEGIN == conversation.BEGIN
 
 
 def test_a_packed_task_is_the_agent_s_context_and_its_answer_is_held_against_what_was_required(world: World) -> None:

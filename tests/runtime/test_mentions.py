@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kitbag.agent.context_ledger import pieces_of, request_bytes
-from kitbag.assembly.file_endings import looks_like_file
+from kitbag.assembly.file_extensions import looks_like_file
 from kitbag.assembly.mention_syntax import Named, find_mentions, meanings, written
 from kitbag.assembly.mentions import MOST_CHARACTERS, MOST_IMAGES, MOST_MENTIONS, Mentioned, mentioned
-from kitbag.assembly.tools import every_tool
+from kitbag.assembly.tool_list import every_tool
 from kitbag.events import Notice, ToolFinished
 from kitbag.messages import Image, Text
 from kitbag.testing import Step
+from kitbag.tools.files.write import WRITE
 from kitbag.tools.seen_files import SeenFiles
-from kitbag.tools.write import WRITE
 from support.house import House
 from support.using import Bench
 from support.waiting import TEST_TIMEOUT

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from conftest import World
-from kitbag.agent.sessions import list_sessions
-from kitbag.agent.stored_sessions import resume
-from kitbag.assembly.options import Options
-from kitbag.assembly.persona_change import PersonaChange
+from kitbag.agent.resume import resume
+from kitbag.agent.session_list import list_sessions
+from kitbag.assembly.run_options import Options
+from kitbag.assembly.switch_persona import PersonaChange
 from kitbag.errors import AmbiguousError, NotFoundError, UsageError
 from kitbag.events import SkillLoaded, Switched
-from kitbag.library.left_out import LeftOutError
+from kitbag.library.untrusted_items import LeftOutError
 from kitbag.models.provider import Request
 from kitbag.runtime.agent import Agent
 from kitbag.store.journal import Journal, journal_path

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from conftest import World
-from kitbag.assembly.options import Options
+from kitbag.assembly.run_options import Options
 from kitbag.errors import KitbagError
 from kitbag.runtime.agent import Agent
 from kitbag.store.private_files import StoreError

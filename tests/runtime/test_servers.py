@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from conftest import World
-from kitbag.assembly.options import Options
+from kitbag.assembly.run_options import Options
 from kitbag.errors import UsageError
-from kitbag.permissions.trust import trust_workspace, workspace_trust
+from kitbag.permissions.trust.workspace_trust import trust_workspace, workspace_trust
 from kitbag.runtime.agent import Agent
 from kitbag.testing import Rule, Script, Scripted, Step
 from runtime.delegating import results, script, task

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from conftest import World
-from kitbag.assembly.options import Options
+from kitbag.assembly.run_options import Options
 from kitbag.events import SkillLoaded, ToolFinished
 from kitbag.messages import Text
 from kitbag.runtime.agent import Agent

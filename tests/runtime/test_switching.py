@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from conftest import World
-from kitbag.agent.sessions import list_sessions
-from kitbag.agent.stored_sessions import resume
-from kitbag.assembly.options import Options
+from kitbag.agent.resume import resume
+from kitbag.agent.session_list import list_sessions
+from kitbag.assembly.run_options import Options
 from kitbag.errors import InvalidError, KitbagError, UsageError
 from kitbag.events import Compacted, Event, RunStarted, Switched, ToolFinished, ToolStarted
-from kitbag.permissions.approvals import Answer, Question
+from kitbag.permissions.approvals.approval import Answer, Question
 from kitbag.runtime.agent import Agent
 from kitbag.store.private_files import StoreError
 from kitbag.testing import Rule, Script, Step

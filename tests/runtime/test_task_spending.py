@@ -6,8 +6,8 @@ import pytest
 
 from conftest import World
 from kitbag.agent.session import PREFIX
-from kitbag.tasks.model import End, Task, Wish
 from kitbag.tasks.spending import Spending
+from kitbag.tasks.task import End, Task, Wish
 from support.boards import opened_board
 
 pytestmark = pytest.mark.usefixtures("kitbag_home")

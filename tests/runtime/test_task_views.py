@@ -6,8 +6,8 @@ import pytest
 
 from conftest import World
 from kitbag.messages import Usage
-from kitbag.tasks.views import costs_of
 from kitbag.testing import Rule, Script, Step
+from kitbag.views.tasks import costs_of
 from runtime.delegating import AN_AGENT, task
 from support.boards import opened_board
 from support.house import House

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kitbag.library.left_out import LeftOutError
+from kitbag.library.untrusted_items import LeftOutError
 from kitbag.testing import Rule, Script, Seen, Step
 from support.house import House, load
 

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from conftest import World
-from kitbag.agent.undo import read_turns
-from kitbag.assembly.options import Options
+from kitbag.agent.undo.plan import read_turns
+from kitbag.assembly.run_options import Options
 from kitbag.messages import Text
 from kitbag.runtime.agent import Agent
-from kitbag.store.kept_files import KeptFiles
+from kitbag.store.content_store import KeptFiles
 from kitbag.testing import Rule, Script, Scripted, Step
 from support.changing import tree
 from support.waiting import TEST_TIMEOUT

@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from kitbag.agent.session import new_id
-from kitbag.permissions.approval_queue import ApprovalQueue
-from kitbag.permissions.approvals import Question, digest_of
+from kitbag.permissions.approvals.approval import Question, digest_of
+from kitbag.permissions.approvals.queue import ApprovalQueue
 from kitbag.permissions.model import Judgement
 from kitbag.tasks import worker_process
-from kitbag.tasks.model import asked_by
 from kitbag.tasks.owner import this_process
-from kitbag.tasks.processes import MARK, processes_of
+from kitbag.tasks.task import asked_by
+from kitbag.tasks.task_processes import MARK, processes_of
 from kitbag.tasks.worker import MOST_RECOVERIES, Worker
 from kitbag.tasks.worker_process import at_work, ensure_worker, look_after
 from kitbag.testing import Step
@@ -199,7 +199,7 @@ class TestLiving:
     def test_rules_and_agents_count_as_they_are_when_a_task_begins(
         self, workshop: Workshop, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("kitbag.tasks.worker_grounds.FRESH_SECONDS", 0.0)
+        monkeypatch.setattr("kitbag.tasks.worker_environments.FRESH_SECONDS", 0.0)
         workshop.script(call("Write", file_path="a.txt", content="a"), {"text": "Done."})
 
         async def one() -> str:

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kitbag.store.named_secrets import says_nothing
 from kitbag.store.redaction import MARK, Redactor
 from kitbag.store.secret_names import holds_secret, looks_secret
+from kitbag.store.secrets_by_name import says_nothing
 from support.cost import processor_limit
 from support.matrix import sample
 

@@ -7,7 +7,7 @@ from conftest import World
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
-from kitbag.tasks.model import Task
+from kitbag.tasks.task import Task
 
 
 @contextlib.contextmanager

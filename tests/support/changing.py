@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from conftest import World
-from kitbag.agent.changes import SessionChanges, recover_command
-from kitbag.agent.look import Limits
-from kitbag.agent.records import Header
-from kitbag.agent.restore import Restored, Restorer
 from kitbag.agent.session import Session
-from kitbag.agent.undo import Step, Turn, changed_later, make_plan, read_turns
+from kitbag.agent.session_records import Header
+from kitbag.agent.undo.plan import Step, Turn, changed_later, make_plan, read_turns
+from kitbag.agent.undo.restore import Restored, Restorer
+from kitbag.agent.undo.session_changes import SessionChanges, recover_command
+from kitbag.agent.undo.snapshot import Limits
 from kitbag.events import Notice
 from kitbag.messages import Message, Text, ToolCall, Usage
 from kitbag.permissions.model import Workspace
+from kitbag.store.content_store import KeptFiles
 from kitbag.store.journal import Journal
-from kitbag.store.kept_files import KeptFiles
 from kitbag.store.redaction import Redactor
 from support.waiting import TEST_TIMEOUT
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from conftest import World
-from kitbag.permissions.command_runner import Command, Ran
 from kitbag.permissions.model import Profile, Workspace
-from kitbag.permissions.sandbox import Confinement, run_confined
+from kitbag.processes.command_runner import Command, Ran
+from kitbag.sandbox.confine import Confinement, run_confined
 from support.waiting import TEST_TIMEOUT
 
 GIT_CONFIG = "[core]\n\trepositoryformatversion = 0\n"

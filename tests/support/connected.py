@@ -15,9 +15,9 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 from conftest import World
-from kitbag.assembly.options import Options
-from kitbag.mcp_server.house import House, Listening
+from kitbag.assembly.run_options import Options
 from kitbag.mcp_server.http import serve_http
+from kitbag.mcp_server.server_state import House, Listening
 from support.boards import all_tasks
 from support.waiting import TEST_TIMEOUT, until_true
 

@@ -116,11 +116,11 @@ def _import_everything() -> None:
 
     for found in pkgutil.walk_packages(kitbag.__path__, "kitbag."):
         if found.name.startswith(
-            ("kitbag.mcp_server", "kitbag.integrations", "kitbag.models.pydantic_ai", "kitbag.__")
+            ("kitbag.mcp_server", "kitbag.integrations", "kitbag.models.adapters.pydantic_ai", "kitbag.__")
         ):
             continue
         importlib.import_module(found.name)
-    from kitbag.permissions.sandbox import protection
+    from kitbag.sandbox.confine import protection
     from kitbag.text.tokens import token_counter
 
     if SKIPPED in os.environ:
@@ -147,15 +147,15 @@ def _child(order: dict[str, Any], descriptors: list[int]) -> int:
     sys.stderr = sys.__stderr__ = open(2, "w", closefd=False, errors="backslashreplace", buffering=1)  # noqa: SIM115
     os.chdir(order["cwd"])
     if order["env"].get("PATH") != os.environ.get("PATH"):
-        from kitbag.permissions import sandbox
+        from kitbag.sandbox import confine
 
-        sandbox._found.cache_clear()
+        confine._found.cache_clear()
     os.environ.clear()
     os.environ.update(order["env"])
     from kitbag.cli import main
-    from kitbag.store import faults
+    from kitbag.store import fault_points
 
-    importlib.reload(faults)  # reads the environment
+    importlib.reload(fault_points)  # reads the environment
     sys.argv = ["kitbag", *order["arguments"]]
     exec(order["before"], {})  # a test's own text
     try:

@@ -11,9 +11,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from kitbag.tools.mcp_client.configuration import Server, read_server
 from kitbag.tools.mcp_client.connection import Connection, Opening
-from kitbag.tools.mcp_client.listing import Listing
+from kitbag.tools.mcp_client.server_config import Server, read_server
+from kitbag.tools.mcp_client.server_listing import Listing
 from kitbag.tools.mcp_client.servers import opening_of
 from support.waiting import TEST_TIMEOUT
 

@@ -5,8 +5,8 @@ from importlib.util import find_spec
 
 import pytest
 
-from kitbag.permissions.sandbox import protection
-from kitbag.permissions.sandbox_landlock import find
+from kitbag.sandbox.confine import protection
+from kitbag.sandbox.landlock import find
 
 HOW = "scripts/system-packages installs bubblewrap"
 

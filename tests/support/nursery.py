@@ -14,11 +14,11 @@ if __name__ == "__main__":
     sys.path[0] = os.path.dirname(sys.path[0])  # the folder of this script was there
 
 from kitbag.agent.session import new_id
-from kitbag.store import faults
+from kitbag.store import fault_points
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
-from kitbag.tasks.model import Wish
+from kitbag.tasks.task import Wish
 from kitbag.tasks.worker import run_worker
 from support.disk import SKIPPED, skip_syncs
 
@@ -44,7 +44,7 @@ def _child(given: dict[str, Any]) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.environ.clear()
     os.environ.update(given["environment"])
-    importlib.reload(faults)  # reads the environment anew
+    importlib.reload(fault_points)  # reads the environment anew
     status = 1
     try:
         _work(given)

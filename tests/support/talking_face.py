@@ -11,14 +11,14 @@ from typing import Any
 from chat.answering import Answer, AnsweringFace, text_of
 from conftest import World
 from kitbag.agent.ask_model import Patience
-from kitbag.assembly.options import Options
-from kitbag.chat.blocks import Block
+from kitbag.assembly.run_options import Options
 from kitbag.chat.chat import Chat
 from kitbag.chat.commands import COMMANDS
-from kitbag.chat.face import Deed, Left, Panel, Row, Submitted
-from kitbag.permissions.approvals import Approver
+from kitbag.chat.ui import Deed, Left, Panel, Row, Submitted
+from kitbag.permissions.approvals.approval import Approver
 from kitbag.runtime.agent import Agent
 from kitbag.testing import Rule, Script, Scripted, Step
+from kitbag.views.blocks import Block
 from support.waiting import TEST_TIMEOUT
 
 

@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kitbag.library.modes import Mode
+from kitbag.library.dialects.permission_modes import Mode
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places
 from kitbag.messages import Text
 from kitbag.packing.session_skills import SessionSkills
-from kitbag.permissions.decide import Permissions
+from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import Effect, Protection, Workspace
-from kitbag.permissions.rules import Rules, parse_rules
+from kitbag.permissions.rules.rule import Rules, parse_rules
 from kitbag.tools.base import Context, Outcome, Tool
 from support.waiting import TEST_TIMEOUT
 

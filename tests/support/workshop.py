@@ -13,11 +13,11 @@ from typing import Any
 
 from conftest import World
 from kitbag.agent.session import PREFIX, new_id
-from kitbag.permissions.approval_queue import ApprovalQueue
+from kitbag.permissions.approvals.queue import ApprovalQueue
 from kitbag.store.journal import Journal, Record, journal_path
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
-from kitbag.tasks.model import Task, Wish
+from kitbag.tasks.task import Task, Wish
 from kitbag.tasks.worker_process import at_work
 from support.waiting import TEST_TIMEOUT, wait_until
 

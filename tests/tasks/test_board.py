@@ -19,8 +19,8 @@ from kitbag.store.journal import Journal
 from kitbag.store.private_files import StoreError
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import SHOWN, Board
-from kitbag.tasks.model import End, Task, Wish
 from kitbag.tasks.owner import Owner, this_process
+from kitbag.tasks.task import End, Task, Wish
 from kitbag.tasks.version import is_newer
 from support.waiting import TEST_TIMEOUT
 
@@ -214,7 +214,7 @@ TWO_AT_WORK = textwrap.dedent("""
     from kitbag.store.journal import Journal
     from kitbag.store.redaction import Redactor
     from kitbag.tasks.board import Board
-    from kitbag.tasks.model import End
+    from kitbag.tasks.task import End
 
     async def main():
         with Journal.open(sys.argv[1], Redactor([])) as journal:

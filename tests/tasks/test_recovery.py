@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from kitbag.store.faults import POINTS
+from kitbag.store.fault_points import POINTS
 from support.workshop import Workshop, call
 
 UNKNOWN = "interrupted (unknown outcome)"

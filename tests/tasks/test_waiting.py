@@ -7,9 +7,9 @@ import signal
 import pytest
 
 from kitbag.tasks.board import SHOWN, Board
-from kitbag.tasks.model import End, Task
 from kitbag.tasks.owner import Owner, this_process
 from kitbag.tasks.reports import report_of
+from kitbag.tasks.task import End, Task
 from kitbag.tasks.worker_process import until_finished
 from kitbag.tools.delegation import Report
 from kitbag.tools.task import LONGEST_ANSWER, told

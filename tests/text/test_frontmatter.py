@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kitbag.library.fields import KNOWN_FIELDS
+from kitbag.library.dialects.field_names import KNOWN_FIELDS
 from kitbag.text.frontmatter import HEAD_LIMIT, Head, first_paragraph, line_of, read_body, read_head, split
-from kitbag.text.source import SourceError
+from kitbag.text.source_files import SourceError
 from support.cost import memory_peak
 from support.matrix import examples
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kitbag.library.modes import Mode
+from kitbag.library.dialects.permission_modes import Mode
 from kitbag.tools.seen_files import SeenFiles
 from support.using import Bench
 

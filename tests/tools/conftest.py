@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kitbag.tools import ripgrep
+from kitbag.tools.search import ripgrep
 from support.using import Bench
 
 

@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kitbag.tools.base import Tool
-from kitbag.tools.glob import GLOB
-from kitbag.tools.grep import GREP
-from kitbag.tools.read import READ
+from kitbag.tools.files.read import READ
+from kitbag.tools.search.glob import GLOB
+from kitbag.tools.search.grep import GREP
 from support.matrix import examples
 from support.using import Bench, text_of
 

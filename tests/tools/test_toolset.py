@@ -2,10 +2,10 @@
 
 import pytest
 
-from kitbag.library.tool_names import parse_tools
-from kitbag.tools.glob import GLOB
-from kitbag.tools.grep import GREP
-from kitbag.tools.read import READ
+from kitbag.library.dialects.tool_lists import parse_tools
+from kitbag.tools.files.read import READ
+from kitbag.tools.search.glob import GLOB
+from kitbag.tools.search.grep import GREP
 from kitbag.tools.skill import SKILL, UNLOAD_SKILL
 from kitbag.tools.toolset import ForNow, Toolset
 from support.using import Bench

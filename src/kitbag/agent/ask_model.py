@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from kitbag.events import Discarded, Event, Retrying, TextDelta, ThinkingDelta
 from kitbag.models.provider import CallBegun, ModelError, Provider, Reply, Request, TextPiece, ThinkingPiece
-from kitbag.store.faults import point
+from kitbag.store.fault_points import point
 
 Emit = Callable[[Event], None]
 

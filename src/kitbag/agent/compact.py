@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from kitbag.agent.ask_model import Emit, Patience, ask_model
-from kitbag.agent.brain import Brain
-from kitbag.agent.records import Compaction, SkillUse
+from kitbag.agent.model_config import Brain
 from kitbag.agent.session import Session, is_said
+from kitbag.agent.session_records import Compaction, SkillUse
 from kitbag.events import Compacted, Notice, SkillUnloaded
 from kitbag.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, Usage, user
 from kitbag.models.provider import Block, ModelError, Request
 from kitbag.packing.session_skills import SessionSkills
-from kitbag.text.hidden import reveal_hidden
+from kitbag.text.hidden_characters import reveal_hidden
 from kitbag.text.tokens import estimate_tokens
 from kitbag.tools.todo import told_again
 

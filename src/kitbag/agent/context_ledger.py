@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
-from kitbag.agent.records import SkillUse
+from kitbag.agent.resume import resume
 from kitbag.agent.session import Session
-from kitbag.agent.stored_sessions import resume
+from kitbag.agent.session_records import SkillUse
 from kitbag.messages import Image, Message, Part, Text, Thinking, ToolCall, ToolResult
 from kitbag.models.provider import ToolSpec
 from kitbag.text.tokens import estimate_tokens

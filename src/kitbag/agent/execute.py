@@ -13,16 +13,16 @@ from typing import Any, Final
 import msgspec
 
 from kitbag.agent.ask_model import Emit
-from kitbag.agent.records import SkillUse
 from kitbag.agent.session import Session
-from kitbag.agent.shielded import to_its_end
-from kitbag.agent.turn_rights import TurnRights
+from kitbag.agent.session_records import SkillUse
+from kitbag.agent.shield import to_its_end
+from kitbag.agent.turn_permissions import TurnRights
 from kitbag.errors import KitbagError
 from kitbag.events import Notice, SkillLoaded, SkillUnloaded, ToolFinished, ToolProgress, ToolStarted
 from kitbag.messages import Image, Text, ToolCall, ToolResult
-from kitbag.permissions.approvals import Approvals, Permit, Refusal
-from kitbag.permissions.decide import Permissions
-from kitbag.text.hidden import one_line
+from kitbag.permissions.approvals.approval import Approvals, Permit, Refusal
+from kitbag.permissions.decisions.decide import Permissions
+from kitbag.text.hidden_characters import one_line
 from kitbag.tools.base import Context, Outcome, Tool, failure
 from kitbag.tools.path_skills import PathSkills
 from kitbag.tools.toolset import ForNow, Tools

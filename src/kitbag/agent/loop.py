@@ -10,13 +10,13 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from kitbag.agent.ask_model import BrokenReplyError, Emit, Patience, ask_model
-from kitbag.agent.brain import Brain
 from kitbag.agent.compact import Aim, Meter, compact
-from kitbag.agent.cut_off import cut_off_notice, refuse_calls, why_cut_off
+from kitbag.agent.duplicate_call_ids import told_apart
 from kitbag.agent.execute import Executor
-from kitbag.agent.repeated_calls import told_apart
+from kitbag.agent.incomplete_reply import cut_off_notice, refuse_calls, why_cut_off
+from kitbag.agent.model_config import Brain
 from kitbag.agent.session import Session
-from kitbag.agent.shielded import to_its_end
+from kitbag.agent.shield import to_its_end
 from kitbag.errors import UsageError
 from kitbag.events import MessageAdded, RunEnded, Status, TurnEnded
 from kitbag.messages import Message, Text, Usage

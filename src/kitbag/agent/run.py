@@ -14,7 +14,7 @@ from typing import Literal, Self
 
 from kitbag.agent.ask_model import Emit
 from kitbag.agent.session import Session
-from kitbag.agent.shielded import to_its_end
+from kitbag.agent.shield import to_its_end
 from kitbag.errors import KitbagError
 from kitbag.events import Event, MessageAdded, RunEnded, RunStarted, TurnEnded
 

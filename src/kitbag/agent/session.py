@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from kitbag.agent.lines import Line
-from kitbag.agent.records import (
+from kitbag.agent.recorded_message import Line
+from kitbag.agent.session_records import (
     CHANGEABLE,
     COMPACTION,
     HEADER,
@@ -22,7 +22,7 @@ from kitbag.agent.records import (
     Switch,
     Totals,
 )
-from kitbag.agent.shielded import to_its_end
+from kitbag.agent.shield import to_its_end
 from kitbag.agent.transcript import well_formed, whole, whole_part
 from kitbag.ledger import Ledger
 from kitbag.messages import (
@@ -37,7 +37,7 @@ from kitbag.messages import (
     part_from_json,
     part_to_json,
 )
-from kitbag.store.faults import point
+from kitbag.store.fault_points import point
 from kitbag.store.journal import Entry, Journal, Record
 
 PREFIX = "session/"

@@ -11,41 +11,41 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from kitbag.agent.ask_model import Emit
-from kitbag.agent.brain import Brain, Room
 from kitbag.agent.execute import Executor
 from kitbag.agent.loop import Loop
+from kitbag.agent.model_config import Brain, Room
+from kitbag.agent.resume import fork, resume
 from kitbag.agent.run import Run
 from kitbag.agent.session import Session, new_id
-from kitbag.agent.sessions import newest_session
-from kitbag.agent.shielded import to_its_end
-from kitbag.agent.stored_sessions import fork, resume
-from kitbag.assembly.equipped import Equipped
-from kitbag.assembly.ground import ground_for, told_left_out, told_trust_is_lost
-from kitbag.assembly.journals import open_journal, told_saved
+from kitbag.agent.session_list import newest_session
+from kitbag.agent.shield import to_its_end
+from kitbag.assembly.agent_resources import Equipped
+from kitbag.assembly.agent_setup import header_of, path_skills_of_run, requests_of_run
+from kitbag.assembly.environment import ground_for, told_left_out, told_trust_is_lost
 from kitbag.assembly.mentions import Mentioned, named_by_person
-from kitbag.assembly.person_permissions import run_permissions
-from kitbag.assembly.skill_texts import told_unusable, unusable
-from kitbag.assembly.sources import model_sources
-from kitbag.assembly.standing import header_of, path_skills_of_run, requests_of_run
-from kitbag.assembly.switch_words import switches_between
+from kitbag.assembly.model_sources import model_sources
+from kitbag.assembly.open_journal import open_journal, told_saved
+from kitbag.assembly.skill_loading import told_unusable, unusable
+from kitbag.assembly.switch_notices import switches_between
+from kitbag.assembly.user_permissions import run_permissions
 from kitbag.errors import UsageError
 from kitbag.events import Notice, RunEnded, RunStarted
-from kitbag.library.modes import Mode
+from kitbag.library.dialects.permission_modes import Mode
 from kitbag.library.scopes import Places, find_places
 from kitbag.messages import Image
-from kitbag.models.choice import Sources
+from kitbag.models.model_selection import Sources
 from kitbag.models.provider import Block
 from kitbag.packing.session_skills import Loaded
-from kitbag.permissions.approvals import Approvals
+from kitbag.permissions.approvals.approval import Approvals
 from kitbag.permissions.model import is_inside
-from kitbag.permissions.trust import workspace_trust
+from kitbag.permissions.trust.workspace_trust import workspace_trust
 from kitbag.settings import load_settings
 from kitbag.store.journal import Journal
 from kitbag.tools.base import Context
 
 if TYPE_CHECKING:
-    from kitbag.assembly.persona_change import PersonaChange
-    from kitbag.assembly.reloading import Reloaded
+    from kitbag.assembly.reload import Reloaded
+    from kitbag.assembly.switch_persona import PersonaChange
 
 
 class BaseAgent(Equipped):
@@ -164,31 +164,31 @@ class BaseAgent(Equipped):
 
     async def preview_persona(self, name: str, team: str = "") -> "PersonaChange":
         """What `use_persona` would change; nothing is."""
-        from kitbag.assembly.persona_change import preview_persona
+        from kitbag.assembly.switch_persona import preview_persona
 
         return await preview_persona(self, name, team)
 
     async def use_persona(self, name: str, team: str = "") -> "PersonaChange":
         """`name`: `persona` or `team/persona`; empty: none any more. Wholly or not at all. Raises KitbagError."""
-        from kitbag.assembly.persona_change import use_persona
+        from kitbag.assembly.switch_persona import use_persona
 
         return await use_persona(self, name, team)
 
     async def use_model(self, name: str) -> str:
         """Its full name. Raises KitbagError as at the start."""
-        from kitbag.assembly.switching import use_model
+        from kitbag.assembly.switch_model import use_model
 
         return await use_model(self, name)
 
     async def use_mode(self, mode: str) -> Mode:
         """Also while a request runs: it counts from the next call on. Raises KitbagError."""
-        from kitbag.assembly.switching import use_mode
+        from kitbag.assembly.switch_model import use_mode
 
         return await use_mode(self, mode)
 
     async def reload(self) -> "Reloaded":
         """Settings, trust, skills, agents, personas and memory files are read anew. Raises KitbagError."""
-        from kitbag.assembly.reloading import reload
+        from kitbag.assembly.reload import reload
 
         return await reload(self)
 

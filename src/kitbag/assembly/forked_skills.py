@@ -4,7 +4,7 @@ Used by Agent for its requests. The person asked for it, so nobody else is asked
 """
 
 from kitbag.agent.ask_model import Emit
-from kitbag.assembly.requests import RunFork
+from kitbag.assembly.user_messages import RunFork
 from kitbag.events import Notice
 from kitbag.messages import Text
 from kitbag.packing.session_skills import Fork

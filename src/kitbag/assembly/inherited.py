@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from kitbag.agent.ask_model import Patience
-from kitbag.assembly.ground import Ground
-from kitbag.assembly.options import Options
-from kitbag.library.modes import Mode
-from kitbag.models.choice import Chosen, Sources
+from kitbag.assembly.environment import Ground
+from kitbag.assembly.run_options import Options
+from kitbag.library.dialects.permission_modes import Mode
+from kitbag.models.model_selection import Chosen, Sources
 from kitbag.models.provider import Provider
-from kitbag.permissions.approvals import Approvals
-from kitbag.permissions.decide import Permissions
+from kitbag.permissions.approvals.approval import Approvals
+from kitbag.permissions.decisions.decide import Permissions
 from kitbag.store.journal import Journal
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from kitbag.text.hidden import find_hidden
+from kitbag.text.hidden_characters import find_hidden
 
 AGENT: Final = "agent-"
 """`@agent-NAME` is an agent."""

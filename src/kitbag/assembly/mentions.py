@@ -13,20 +13,21 @@ from typing import Final, NamedTuple
 
 from kitbag.agent.ask_model import Emit
 from kitbag.agent.execute import Executor
-from kitbag.assembly.file_endings import looks_like_file
+from kitbag.assembly.file_extensions import looks_like_file
 from kitbag.assembly.mention_syntax import AGENT, Mention, Named, bare_word, find_mentions, meanings
 from kitbag.errors import InvalidError, KitbagError
 from kitbag.events import Notice
 from kitbag.messages import Image, Text
 from kitbag.permissions.model import Judgement, is_inside
 from kitbag.permissions.paths import Facts, examine
-from kitbag.text.hidden import one_line
+from kitbag.text.hidden_characters import one_line
+from kitbag.text.no_follow import open_directory
 from kitbag.tools.base import Context, Outcome
-from kitbag.tools.places import missing, number_of, settle, shown, visible
-from kitbag.tools.read import MOST_LINES, READ, ReadArguments
-from kitbag.tools.readable import Readable
-from kitbag.tools.walk import NEVER_ENTERED, open_directory
-from kitbag.tools.web_data import block
+from kitbag.tools.files.paths import missing, number_of, settle, shown, visible
+from kitbag.tools.files.read import MOST_LINES, READ, ReadArguments
+from kitbag.tools.search.readable import Readable
+from kitbag.tools.search.walk import NEVER_ENTERED
+from kitbag.tools.web.untrusted_text import block
 
 MOST_MENTIONS: Final = 20
 MOST_CHARACTERS: Final = 120_000

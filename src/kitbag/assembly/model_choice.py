@@ -6,13 +6,13 @@ Used by runtime/agent. An agent's or persona's wish that can't be had is told, a
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kitbag.agent.records import Header
+from kitbag.agent.session_records import Header
 from kitbag.errors import InvalidError, KitbagError
 from kitbag.events import Notice
 from kitbag.library.agents import Agent as AgentFile
 from kitbag.library.registry import NOBODY, Registry
 from kitbag.models.catalog import look_up
-from kitbag.models.choice import Chosen, Sources, choose
+from kitbag.models.model_selection import Chosen, Sources, choose
 from kitbag.models.provider import Provider
 
 

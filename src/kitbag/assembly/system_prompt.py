@@ -7,16 +7,16 @@ byte for byte, whatever happens to the files meanwhile.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from kitbag.assembly.ground import Ground
+from kitbag.assembly.environment import Ground
 from kitbag.errors import Diagnostic
 from kitbag.ledger import Ledger, kept
 from kitbag.library.agents import Agent as AgentFile
-from kitbag.library.modes import Mode
-from kitbag.models.choice import Chosen
+from kitbag.library.dialects.permission_modes import Mode
+from kitbag.models.model_selection import Chosen
 from kitbag.models.provider import Block
-from kitbag.packing.compose import compose_prompt, environment_here
+from kitbag.packing.agent_prompt import compose_prompt, environment_here
 from kitbag.packing.main_prompt import Wanted, main_prompt
-from kitbag.text.hidden import reveal_hidden
+from kitbag.text.hidden_characters import reveal_hidden
 from kitbag.text.tokens import estimate_tokens
 
 

@@ -6,13 +6,13 @@ Used by examine once an item's manifest is known.
 import fnmatch
 from typing import Final
 
-from kitbag.audit.addresses import is_local
+from kitbag.audit.capability_manifest import Manifest
 from kitbag.audit.declarations import Declared
 from kitbag.audit.expressions import expression, words
 from kitbag.audit.file_checks import Remark
-from kitbag.audit.manifest import Manifest
-from kitbag.audit.model import Item
-from kitbag.library.tool_names import ToolAccess
+from kitbag.audit.findings import Item
+from kitbag.audit.urls import is_local
+from kitbag.library.dialects.tool_lists import ToolAccess
 
 _NETWORK_PROGRAMS: Final = frozenset(words("capability_checks.network_programs"))
 _NO_NETWORK = expression("capability_checks.no_network")

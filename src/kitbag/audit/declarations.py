@@ -7,19 +7,19 @@ import json
 import re
 from typing import Final, NamedTuple, cast
 
-from kitbag.audit.contents import Content
 from kitbag.audit.expressions import expression, words
 from kitbag.audit.file_checks import Remark
-from kitbag.audit.model import Item, Severity
+from kitbag.audit.file_content import Content
+from kitbag.audit.findings import Item, Severity
 from kitbag.audit.shell_checks import loose_package
 from kitbag.library.agent_document import Document, read_document
-from kitbag.library.modes import normalise_mode
-from kitbag.library.plugin_manifest import as_list, as_map
+from kitbag.library.dialects.permission_modes import normalise_mode
+from kitbag.library.dialects.tool_lists import ToolAccess, parse_tools
+from kitbag.library.plugins.manifest import as_list, as_map
 from kitbag.library.skills import as_text
-from kitbag.library.tool_names import ToolAccess, parse_tools
-from kitbag.text.hidden import one_line
-from kitbag.text.plain_head import Value
-from kitbag.text.source import folder_of
+from kitbag.text.hidden_characters import one_line
+from kitbag.text.plain_frontmatter import Value
+from kitbag.text.source_files import folder_of
 
 _MOST_TEXTS: Final = 200
 _DEEPEST: Final = 12

@@ -7,11 +7,11 @@ file) and run (what they come to together); uses addresses for whose host it is.
 import re
 from typing import Final, Literal, NamedTuple
 
-from kitbag.audit.addresses import Address, hosts_in, is_local
 from kitbag.audit.expressions import expression, table, words
 from kitbag.audit.patterns import Hit, Places, command_window, text_window
 from kitbag.audit.regions import WRITTEN, Source
-from kitbag.audit.warnings_in import is_warned_of
+from kitbag.audit.urls import Address, hosts_in, is_local
+from kitbag.audit.warning_context import is_warned_of
 
 Strength = Literal["strong", "weak"]
 MOST: Final = 100

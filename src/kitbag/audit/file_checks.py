@@ -6,7 +6,7 @@ Used by examine; uses file_types.
 import os
 from typing import NamedTuple
 
-from kitbag.audit.contents import HASH_LIMIT, Content
+from kitbag.audit.file_content import HASH_LIMIT, Content
 from kitbag.audit.file_types import (
     DOCUMENTS,
     PICKLES,
@@ -17,8 +17,8 @@ from kitbag.audit.file_types import (
     is_data,
     is_encrypted,
 )
-from kitbag.audit.model import Entry, Severity
-from kitbag.text.hidden import code_points, find_hidden
+from kitbag.audit.findings import Entry, Severity
+from kitbag.text.hidden_characters import code_points, find_hidden
 
 
 class Remark(NamedTuple):

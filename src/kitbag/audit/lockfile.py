@@ -9,17 +9,17 @@ import secrets
 from collections.abc import Mapping
 from typing import Final, NamedTuple, cast
 
-from kitbag.audit.examine import Examined, with_fingerprints
-from kitbag.audit.manifest import Manifest
-from kitbag.audit.model import Finding, Severity, order
+from kitbag.audit.capability_manifest import Manifest
+from kitbag.audit.examine_item import Examined, with_fingerprints
+from kitbag.audit.findings import Finding, Severity, order
 from kitbag.audit.rules import rules
 from kitbag.audit.run import Report, name_of
 from kitbag.errors import UsageError
-from kitbag.library.fingerprint import Change, changes
-from kitbag.library.plugin_manifest import as_list, as_map
+from kitbag.library.plugins.fingerprint import Change, changes
+from kitbag.library.plugins.manifest import as_list, as_map
 from kitbag.library.scopes import named_boundary
-from kitbag.text.hidden import for_terminal, one_line
-from kitbag.text.source import SourceError, read_bytes
+from kitbag.text.hidden_characters import for_terminal, one_line
+from kitbag.text.source_files import SourceError, read_bytes
 
 VERSION: Final = 1
 _LARGEST: Final = 64 << 20

@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from kitbag.audit.model import Confidence, Severity, at_most
+from kitbag.audit.findings import Confidence, Severity, at_most
 from kitbag.audit.regions import EXAMPLES, WRITTEN, Role, Source
 from kitbag.audit.rules import Pattern, patterns
 from kitbag.library.names import skeleton
-from kitbag.text.hidden import remove_hidden
+from kitbag.text.hidden_characters import remove_hidden
 
 EXAMINED: Final = 60_000
 """Characters that one pattern looks at in one file; an honest file has far less."""

@@ -8,7 +8,7 @@ import re
 from typing import Final, NamedTuple
 
 from kitbag.audit.expressions import expression, words
-from kitbag.audit.model import Severity
+from kitbag.audit.findings import Severity
 from kitbag.audit.patterns import Hit, Places, Scan, command_window
 from kitbag.audit.regions import WRITTEN, Role, Source
 

@@ -9,8 +9,8 @@ import itertools
 import re
 from typing import Final, Literal, NamedTuple
 
-from kitbag.audit.contents import Content
 from kitbag.audit.expressions import words
+from kitbag.audit.file_content import Content
 from kitbag.library.names import skeleton
 from kitbag.text.frontmatter import split
 from kitbag.text.reference_syntax import Token, find_tokens

@@ -9,7 +9,7 @@ import tomllib
 from importlib.resources import files
 from typing import Final, NamedTuple, cast
 
-from kitbag.audit.model import Confidence, Severity
+from kitbag.audit.findings import Confidence, Severity
 
 NEVER_SUPPRESSED: Final = frozenset(
     (

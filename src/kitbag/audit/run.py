@@ -6,12 +6,12 @@ The door of this package: used by the command line and by lockfile.
 import os
 from typing import Final, NamedTuple
 
-from kitbag.audit.examine import Budget, Examined, examine, with_fingerprints
-from kitbag.audit.model import FAILING, SEVERITIES, Finding, Item, Unread, order
-from kitbag.audit.naming import Named, check_names, is_builtin
+from kitbag.audit.examine_item import Budget, Examined, examine, with_fingerprints
+from kitbag.audit.find_items import find_items
+from kitbag.audit.findings import FAILING, SEVERITIES, Finding, Item, Unread, order
+from kitbag.audit.name_checks import Named, check_names, is_builtin
 from kitbag.audit.rules import rules
-from kitbag.audit.tree import find_items
-from kitbag.text.hidden import for_terminal, one_line
+from kitbag.text.hidden_characters import for_terminal, one_line
 
 VERSION: Final = 1
 CAUTION: Final = (

@@ -4,7 +4,7 @@ from importlib.metadata import version
 from typing import Final
 from urllib.parse import quote
 
-from kitbag.audit.model import Finding, Severity
+from kitbag.audit.findings import Finding, Severity
 from kitbag.audit.rules import Rule, rules
 from kitbag.audit.run import CAUTION, Report
 

@@ -7,11 +7,11 @@ text, and what speaks of the audit itself, can't be suppressed. Used by examine.
 import re
 from typing import Final, NamedTuple
 
-from kitbag.audit.model import Finding
+from kitbag.audit.findings import Finding
 from kitbag.audit.patterns import Hit
 from kitbag.audit.regions import Source
 from kitbag.audit.rules import NEVER_SUPPRESSED, rules
-from kitbag.text.hidden import for_terminal, one_line
+from kitbag.text.hidden_characters import for_terminal, one_line
 
 _MARK: Final = "kitbag-audit:"
 _SUPPRESSION = re.compile(

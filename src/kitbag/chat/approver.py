@@ -8,13 +8,13 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from kitbag.chat.blocks import Block, Diff, Lines, Remark, Span, Tone, Verbatim
 from kitbag.chat.change_preview import NOTHING, SHOWN_IN_DIFF, Preview, change_preview
-from kitbag.chat.face import Face, Filled, Form, Option, Shown, at_once
+from kitbag.chat.ui import Face, Filled, Form, Option, Shown, at_once
 from kitbag.errors import KitbagError
-from kitbag.permissions.approvals import Answer, Question
-from kitbag.permissions.question_view import MOST, View, view
-from kitbag.permissions.question_words import RULE_EXAMPLE, RULE_PROMPT, choices, is_cut, rule_problem
+from kitbag.permissions.approvals.approval import Answer, Question
+from kitbag.permissions.approvals.choices import RULE_EXAMPLE, RULE_PROMPT, choices, is_cut, rule_problem
+from kitbag.permissions.approvals.question_view import MOST, View, view
+from kitbag.views.blocks import Block, Diff, Lines, Remark, Span, Tone, Verbatim
 
 _PLAIN_PATH: Final = re.compile(r"[\w./@+-]+", re.ASCII)
 _LONGEST: Final = 1_000

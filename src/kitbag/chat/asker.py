@@ -6,11 +6,11 @@ a question leaves those behind it, too: what was answered before counts.
 
 from typing import Final
 
-from kitbag.chat.blocks import Verbatim, words
-from kitbag.chat.face import Face, Filled, Form, Option, Shown, at_once
-from kitbag.text.hidden import one_line
+from kitbag.chat.ui import Face, Filled, Form, Option, Shown, at_once
+from kitbag.text.hidden_characters import one_line
 from kitbag.tools.base import PersonQuestion
-from kitbag.tools.person_words import chosen, heading
+from kitbag.tools.question_text import chosen, heading
+from kitbag.views.blocks import Verbatim, words
 
 _OWN_WORDS: Final = "words of your own"
 

@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final
 
-from kitbag.chat.blocks import Block, Remark
 from kitbag.errors import KitbagError
 from kitbag.runtime.agent import Agent
-from kitbag.runtime.open_sessions import held_open
+from kitbag.runtime.session_locks import held_open
+from kitbag.views.blocks import Block, Remark
 
 if TYPE_CHECKING:
     from kitbag.chat.background_watch import Watch

@@ -8,17 +8,17 @@ import time
 from typing import Final, NamedTuple
 
 from kitbag.agent.execute import title
-from kitbag.chat.blocks import Block, Remark
-from kitbag.permissions.approval_queue import ApprovalQueue, Waiting
+from kitbag.permissions.approvals.queue import ApprovalQueue, Waiting
 from kitbag.store.journal import Journal
 from kitbag.tasks.board import Board
-from kitbag.tasks.model import Task
 from kitbag.tasks.notifications import ended_below
-from kitbag.tasks.questions import questions_of
 from kitbag.tasks.spending import Spending
-from kitbag.tasks.views import seconds_since
+from kitbag.tasks.task import Task
+from kitbag.tasks.task_approvals import questions_of
 from kitbag.tasks.worker_process import look_after
-from kitbag.text.in_words import duration
+from kitbag.text.human_format import duration
+from kitbag.views.blocks import Block, Remark
+from kitbag.views.tasks import seconds_since
 
 _CARE_SECONDS: Final = 2.0
 """How often somebody is looked for who does what runs."""

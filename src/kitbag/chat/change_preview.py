@@ -8,13 +8,13 @@ import os
 import stat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kitbag.permissions.approvals import Question
+from kitbag.permissions.approvals.approval import Question
 from kitbag.permissions.model import Workspace
 from kitbag.permissions.paths import examine
-from kitbag.text.hidden import one_line
+from kitbag.text.hidden_characters import one_line
 
 if TYPE_CHECKING:
-    from kitbag.tools.diffs import Diff
+    from kitbag.tools.files.diff import Diff
 
 SHOWN_IN_DIFF: Final = frozenset(("old_string", "new_string", "content", "replace_all"))
 """The arguments of which a diff says all."""
@@ -70,9 +70,9 @@ def _content(path: str) -> bytes | None:
 
 
 def _written(before: bytes | None, arguments: dict[str, Any], path: str) -> "Diff | None":
-    from kitbag.tools.diffs import diff
-    from kitbag.tools.file_text import file_text
-    from kitbag.tools.write import as_written
+    from kitbag.tools.files.diff import diff
+    from kitbag.tools.files.file_text import file_text
+    from kitbag.tools.files.write import as_written
 
     if set(arguments) != {"file_path", "content"}:
         return None
@@ -83,9 +83,9 @@ def _written(before: bytes | None, arguments: dict[str, Any], path: str) -> "Dif
 
 
 def _edited(before: bytes | None, arguments: dict[str, Any], path: str) -> "Diff | None":
-    from kitbag.tools.diffs import diff
-    from kitbag.tools.file_text import file_text
-    from kitbag.tools.replacing import Replaced, replace
+    from kitbag.tools.files.diff import diff
+    from kitbag.tools.files.file_text import file_text
+    from kitbag.tools.files.replace import Replaced, replace
 
     if not {"file_path", "old_string", "new_string"} <= set(arguments) <= {"file_path", *SHOWN_IN_DIFF}:
         return None

@@ -11,19 +11,19 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from kitbag.agent.run import Run
-from kitbag.agent.shielded import to_its_end
-from kitbag.assembly.options import Options
+from kitbag.agent.shield import to_its_end
+from kitbag.assembly.run_options import Options
 from kitbag.chat.background import Background
-from kitbag.chat.blocks import Block, Remark, Said, words
 from kitbag.chat.commands import COMMANDS, Command
-from kitbag.chat.event_view import EventView
-from kitbag.chat.face import Deed, Face, Key, Left, Live, Submitted
-from kitbag.chat.own_commands import run_own_command
+from kitbag.chat.event_blocks import EventView
+from kitbag.chat.shell_commands import run_own_command
 from kitbag.chat.status import estimated_use, status_of
+from kitbag.chat.ui import Deed, Face, Key, Left, Live, Submitted
 from kitbag.errors import KitbagError
 from kitbag.messages import Image
 from kitbag.runtime.agent import Agent
-from kitbag.store.held_secrets import Held
+from kitbag.store.streaming_redaction import Held
+from kitbag.views.blocks import Block, Remark, Said, words
 
 OpenAgent = Callable[[Options], Agent]
 _QUEUED_WORDS: Final = 200
@@ -170,7 +170,7 @@ class Chat:
 
     def tell_beginning(self) -> None:
         """What the person has to know before the first word, and of a resumed conversation what was said last."""
-        from kitbag.chat.beginning import beginning, remarks
+        from kitbag.chat.welcome import beginning, remarks
 
         notices, self.agent.notices = self.agent.notices, []
         self.show(*beginning(self.agent), *remarks(self.agent, notices))
@@ -179,7 +179,7 @@ class Chat:
         self.refresh()
 
     def _say_goodbye(self) -> None:
-        from kitbag.chat.beginning import goodbye
+        from kitbag.chat.welcome import goodbye
 
         self._draw(Live())
         self.show(*goodbye(self.agent))
@@ -187,7 +187,7 @@ class Chat:
     async def _load_drawing(self) -> None:
         """What draws a reply, now, while a person types, and not when the first one is to be drawn."""
         if not self.face.is_plain:
-            from kitbag.chat.drawing.rendering import load
+            from kitbag.views.rendering.render import load
 
             await asyncio.to_thread(load)
 
@@ -347,7 +347,7 @@ class Chat:
 
     async def _names_nothing(self, said: Submitted) -> bool:
         """Then that is told, and it is in the line again."""
-        from kitbag.chat.unknown_names import unknown_name
+        from kitbag.chat.unknown_commands import unknown_name
 
         remark = await asyncio.to_thread(unknown_name, said.text, self.agent.skills)
         if remark is not None:

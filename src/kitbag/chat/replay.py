@@ -11,11 +11,11 @@ from typing import Any, Final, NamedTuple
 
 from kitbag.agent.context_ledger import split_said
 from kitbag.agent.session import NOTE, PREFIX, Session, is_said
-from kitbag.chat.blocks import Block, Reply, Said, Thought, ToolDone, words
-from kitbag.chat.call_titles import summary_of, title_of, todos_in
+from kitbag.chat.tool_titles import summary_of, title_of, todos_in
 from kitbag.errors import KitbagError
 from kitbag.messages import Image, Message, Text, Thinking, ToolCall, ToolResult, Usage
-from kitbag.text.in_words import count
+from kitbag.text.human_format import count
+from kitbag.views.blocks import Block, Reply, Said, Thought, ToolDone, words
 
 _MOST_FORKS: Final = 20
 _HEAD = re.compile(r'<task-notification task-id="([^"]*)" status="([^"]*)" agent="([^"]*)"')

@@ -9,16 +9,16 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from kitbag.chat.blocks import Block, Fields, Remark, Table, Verbatim, words
-from kitbag.chat.face import Face, Form, Option
 from kitbag.chat.setup_model import ask_for_model
+from kitbag.chat.ui import Face, Form, Option
 from kitbag.errors import KitbagError
-from kitbag.models.choice import ProviderSettings, key_variable
 from kitbag.models.local_servers import PORTS
-from kitbag.runtime import connecting
-from kitbag.runtime.connecting import Standing, Tried, Wanted
-from kitbag.store.kept_keys import is_variable
-from kitbag.text.in_words import money, short_path
+from kitbag.models.model_selection import ProviderSettings, key_variable
+from kitbag.runtime import connect_model
+from kitbag.runtime.connect_model import Standing, Tried, Wanted
+from kitbag.store.api_keys import is_variable
+from kitbag.text.human_format import money, short_path
+from kitbag.views.blocks import Block, Fields, Remark, Table, Verbatim, words
 
 _KEY_PAGES: Final = {
     "anthropic": "https://console.anthropic.com/settings/keys",
@@ -53,7 +53,7 @@ def how_to_connect() -> Remark:
 
 async def offer_setup(face: Face, kitbag_home: str) -> bool:
     """Whether something was written. Raises KitbagError where it can't be written."""
-    standing = await asyncio.to_thread(connecting.look, kitbag_home)
+    standing = await asyncio.to_thread(connect_model.look, kitbag_home)
     face.show(*standing_blocks(standing))
     return await _Dialogue(face, kitbag_home, standing).run()
 
@@ -182,12 +182,12 @@ class _Dialogue:
         )
         protocol = protocols[int(await self._pick("What does it speak?", options, "1")) - 1]
         address = await self._ask_address("Its address:", "", protocol)
-        sources = connecting.sources_with(self._home, Wanted(""))
+        sources = connect_model.sources_with(self._home, Wanted(""))
         name, problem = "", ""
         while not name or problem:
             above = (Remark("error", problem),) if problem else ()
             name = await self._write("A name for it, of your own:", "such as lab", above=above)
-            problem = connecting.name_problem(name, sources)
+            problem = connect_model.name_problem(name, sources)
         return Wanted(name, own=ProviderSettings(address, protocol))
 
     async def _ask_address(self, prompt: str, text: str, protocol: str) -> str:
@@ -195,15 +195,15 @@ class _Dialogue:
         while True:
             above = (Remark("error", problem),) if problem else ()
             text = await self._write(prompt, "such as http://10.0.0.5:8000/v1", text, above=above)
-            problem = connecting.address_problem(text)
+            problem = connect_model.address_problem(text)
             if not problem:
-                return connecting.whole_address(text, protocol)
+                return connect_model.whole_address(text, protocol)
 
     # Which key
 
     async def _choose_key(self, wanted: Wanted, *, again: bool = False) -> Wanted:
-        sources = connecting.sources_with(self._home, wanted)
-        variable = connecting.usual_variable(wanted.provider, sources)
+        sources = connect_model.sources_with(self._home, wanted)
+        variable = connect_model.usual_variable(wanted.provider, sources)
         is_there = bool(sources.environment.get(variable, "").strip())
         needs = wanted.provider in _KEY_PAGES
         options = [Option("u", f"use the key that is there, in {variable}")] if is_there and not again else []
@@ -215,7 +215,7 @@ class _Dialogue:
         options.append(Option("b", "back"))
         page = _KEY_PAGES.get(wanted.provider, "")
         above = (words(f"Keys are made at {page}", "dim"),) if page and not is_there else ()
-        address = connecting.unprotected_address(wanted.provider, sources)
+        address = connect_model.unprotected_address(wanted.provider, sources)
         if address:
             problem = f"{address} is not encrypted: the key can be read on the way"
             above = (*above, Remark("warning", problem, "use https"))
@@ -258,12 +258,12 @@ class _Dialogue:
 
     def _with_variable(self, wanted: Wanted, variable: str) -> ProviderSettings:
         """Written only where it is not the name that is looked at anyway."""
-        usual = key_variable(wanted.provider, connecting.sources_with(self._home, Wanted("")))
+        usual = key_variable(wanted.provider, connect_model.sources_with(self._home, Wanted("")))
         return wanted.own._replace(key_env="" if usual == variable else variable)
 
     async def _type_key(self, wanted: Wanted) -> Wanted:
-        sources = connecting.sources_with(self._home, wanted)
-        variable = connecting.variable_to_keep(wanted.provider, sources)
+        sources = connect_model.sources_with(self._home, wanted)
+        variable = connect_model.variable_to_keep(wanted.provider, sources)
         above: tuple[Block, ...] = ()
         while True:
             form = Form("The key (what you type is not shown):", above=above, free="the key alone", secret=True)
@@ -271,7 +271,7 @@ class _Dialogue:
             if filled is None:
                 raise _BackError
             key = filled.text.strip()
-            problem = connecting.typed_key_problem(wanted.provider, key)
+            problem = connect_model.typed_key_problem(wanted.provider, key)
             if not problem:
                 return wanted._replace(own=self._with_variable(wanted, variable), key=key)
             above = (Remark("error", problem),)
@@ -286,7 +286,7 @@ class _Dialogue:
 
     async def _try(self, wanted: Wanted) -> Tried:
         self._face.show(words(f"asking {wanted.provider}/{wanted.model} …", "dim"))
-        tried = await connecting.try_model(self._home, wanted)
+        tried = await connect_model.try_model(self._home, wanted)
         self._face.show(*tried_blocks(tried))
         return tried
 
@@ -306,7 +306,7 @@ class _Dialogue:
         return key
 
     def _save(self, wanted: Wanted, how: str) -> bool:
-        connecting.save(self._home, wanted)
+        connect_model.save(self._home, wanted)
         name = f"{wanted.provider}/{wanted.model}" if wanted.provider != "offline" else "offline"
         place = short_path(self._standing.settings_file)
         self._face.show(words(f"{name} is your model from now on: {how}. Written to {place}.", "good"))
@@ -350,8 +350,8 @@ def _local_note(standing: Standing, name: str) -> str:
 
 def _other_choice(kitbag_home: str, name: str) -> list[Block]:
     """Where something else wins over what was just written."""
-    from kitbag.assembly.sources import model_sources
-    from kitbag.models.choice import choose
+    from kitbag.assembly.model_sources import model_sources
+    from kitbag.models.model_selection import choose
     from kitbag.settings import load_settings
 
     try:

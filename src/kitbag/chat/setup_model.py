@@ -5,13 +5,13 @@ Used by setup.
 
 from typing import Final
 
-from kitbag.chat.blocks import Block, Remark, words
-from kitbag.chat.face import Face, Form, Option
+from kitbag.chat.ui import Face, Form, Option
 from kitbag.errors import KitbagError
 from kitbag.models.catalog import aliases
-from kitbag.models.offered_models import list_models
-from kitbag.runtime.connecting import Wanted, sources_with
-from kitbag.text.in_words import count
+from kitbag.models.list_models import list_models
+from kitbag.runtime.connect_model import Wanted, sources_with
+from kitbag.text.human_format import count
+from kitbag.views.blocks import Block, Remark, words
 
 _MOST: Final = 15
 _LONGEST: Final = 200

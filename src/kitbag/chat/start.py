@@ -8,15 +8,15 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from kitbag.assembly.options import Options
+from kitbag.assembly.run_options import Options
 from kitbag.chat.approver import ChatApprover
 from kitbag.chat.asker import ChatAsker
 from kitbag.chat.chat import Chat
-from kitbag.chat.face import Deed, Face, Key, Left, Live, Shown, Status
-from kitbag.chat.trusting import ask_for_trust
+from kitbag.chat.trust_prompt import ask_for_trust
+from kitbag.chat.ui import Deed, Face, Key, Left, Live, Shown, Status
 from kitbag.library.scopes import Places
 from kitbag.runtime.agent import Agent
-from kitbag.runtime.open_sessions import check_not_open
+from kitbag.runtime.session_locks import check_not_open
 
 _MOST_EARLY: Final = 100
 """Lines that a pipe may say before the beginning."""

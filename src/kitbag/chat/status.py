@@ -5,7 +5,7 @@ Used by chat on every change, so it reads nothing from disk.
 
 from kitbag.agent.compact import tokens_of
 from kitbag.chat.background import Background
-from kitbag.chat.face import Status
+from kitbag.chat.ui import Status
 from kitbag.runtime.agent import Agent
 from kitbag.text.tokens import estimate_tokens
 

@@ -6,26 +6,17 @@ Used by the commands that are about tasks; what is shown comes from tasks/views 
 import threading
 from typing import Final, NamedTuple
 
-from kitbag.chat.blocks import Block, Fields, Line, Lines, Span, Table, Tone, Verbatim, words
-from kitbag.chat.face import Row
-from kitbag.chat.panel_rows import Cells, aligned
+from kitbag.chat.panel_columns import Cells, aligned
+from kitbag.chat.ui import Row
 from kitbag.tasks.board import Board
-from kitbag.tasks.model import Task
 from kitbag.tasks.output_file import read_piece
 from kitbag.tasks.reports import report_of, state_folder
-from kitbag.tasks.views import (
-    Costs,
-    LiveReports,
-    Step,
-    costs_of,
-    fields_of,
-    last_steps,
-    seconds_of,
-    what_it_does,
-)
-from kitbag.text.hidden import one_line
-from kitbag.text.in_words import duration, money
+from kitbag.tasks.task import Task
+from kitbag.text.hidden_characters import one_line
+from kitbag.text.human_format import duration, money
 from kitbag.tools.delegation import Report
+from kitbag.views.blocks import Block, Fields, Line, Lines, Span, Table, Tone, Verbatim, words
+from kitbag.views.tasks import Costs, LiveReports, Step, costs_of, fields_of, last_steps, seconds_of, what_it_does
 
 PAGE: Final = 8_000
 """Characters of an answer at once; of a command's output, bytes."""

@@ -6,14 +6,14 @@ import click
 
 from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
-from kitbag.cli.options import json_option, library_options, open_registry, project_option
-from kitbag.cli.states import set_state
+from kitbag.cli.item_states import set_state
+from kitbag.cli.library_options import json_option, library_options, open_registry, project_option
 from kitbag.errors import InvalidError, UsageError
-from kitbag.library.agent_card import agent_fields, body_of, tools_in_words
 from kitbag.library.agents import Agent
 from kitbag.library.registry import Registry
 from kitbag.library.visibility import Verdict
 from kitbag.text.tokens import estimate_tokens
+from kitbag.views.agent_card import agent_fields, body_of, tools_in_words
 
 
 class _Group(CommandGroup):
@@ -24,11 +24,11 @@ class _Group(CommandGroup):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name == "run":
-            from kitbag.cli.agent_run import run
+            from kitbag.cli.agents_run import run
 
             return run
         if cmd_name == "search":
-            from kitbag.cli.agent_search import search
+            from kitbag.cli.agents_search import search
 
             return search
         return super().get_command(ctx, cmd_name)
@@ -131,7 +131,7 @@ def show(
 
 def _show_prompt(registry: Registry, agent: Agent, task: str, explain: bool, as_json: bool) -> None:
     from kitbag.cli.pack import ledger_table
-    from kitbag.packing.compose import compose_prompt, environment_here
+    from kitbag.packing.agent_prompt import compose_prompt, environment_here
     from kitbag.packing.pack import budgets_for, budgets_of
     from kitbag.text.tokens import token_counter
 

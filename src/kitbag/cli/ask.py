@@ -3,8 +3,8 @@
 from typing import Any
 
 from kitbag.cli.headless import Wanted, run_headless
-from kitbag.cli.request_options import check_options, options_of
-from kitbag.cli.run_reports import report_for
+from kitbag.cli.run_options import check_options, options_of
+from kitbag.cli.run_output import report_for
 from kitbag.errors import KitbagError
 
 

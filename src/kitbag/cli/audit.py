@@ -4,13 +4,13 @@ import sys
 
 import click
 
+from kitbag.audit.findings import FAILING, SEVERITIES, Finding
 from kitbag.audit.lockfile import ItemChange, read_lock, since
-from kitbag.audit.model import FAILING, SEVERITIES, Finding
 from kitbag.audit.rules import NEVER_SUPPRESSED, rules
 from kitbag.audit.run import CAUTION, Report, audit, counts, fails, name_of, report_json
 from kitbag.cli import output
 from kitbag.cli.audit_manifest import manifest_lines
-from kitbag.cli.options import json_option
+from kitbag.cli.library_options import json_option
 from kitbag.errors import UsageError
 
 _STYLES = {"high": "red", "medium": "yellow", "low": "cyan", "info": "dim"}

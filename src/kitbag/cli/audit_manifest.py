@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from kitbag.audit.manifest import Manifest
-from kitbag.text.hidden import one_line
+from kitbag.audit.capability_manifest import Manifest
+from kitbag.text.hidden_characters import one_line
 
 _MOST: Final = 12
 _MARGIN: Final = 14

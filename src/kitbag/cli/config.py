@@ -7,7 +7,7 @@ import click
 
 from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
-from kitbag.cli.options import json_option, project_option
+from kitbag.cli.library_options import json_option, project_option
 from kitbag.errors import UsageError
 from kitbag.library.scopes import find_places
 from kitbag.settings import GROUPS, PERMISSIONS, SETTINGS, VALUES, Settings, load_settings, parse, write_setting
@@ -93,7 +93,7 @@ def _rule_in(entry: object) -> object:
 
 def _check_rules(key: str, rules: list[object]) -> None:
     """Raises UsageError: a rule that can't be read is better told now than when it counts."""
-    from kitbag.permissions.rules import parse_rules
+    from kitbag.permissions.rules.rule import parse_rules
 
     effect = cast("Effect", key.rpartition(".")[2])
     for entry in rules:

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from kitbag.cli import output
-from kitbag.cli.options import json_option
+from kitbag.cli.library_options import json_option
 from kitbag.library.scopes import find_places
 
 _BAR = 12
@@ -20,7 +20,7 @@ _MOST_ROWS = 20
 @json_option
 def command(session_id: str, as_json: bool) -> None:
     """What a session's next request would carry: every section, tool, skill, memory file and turn, and its cost."""
-    from kitbag.runtime.context import context_of
+    from kitbag.runtime.context_report import context_of
 
     found = context_of(find_places(), session_id)
     if as_json:

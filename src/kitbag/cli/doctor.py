@@ -8,10 +8,10 @@ import sys
 import click
 
 from kitbag.cli import output
-from kitbag.cli.options import json_option, library_options, open_registry
-from kitbag.permissions.in_words import PROTECTION, protection_in_words
+from kitbag.cli.library_options import json_option, library_options, open_registry
 from kitbag.permissions.model import Protection
 from kitbag.runtime.doctor import examine
+from kitbag.views.permissions import PROTECTION, protection_in_words
 
 
 @click.command()

@@ -17,8 +17,8 @@ from kitbag.agent.run import Run
 from kitbag.cli import output
 from kitbag.cli.interruption import InterruptedRunError, Interruption
 from kitbag.cli.interruption import run as run_hearing
-from kitbag.cli.run_reports import Report, report_for
-from kitbag.cli.standard_input import Lines, Request, one_request
+from kitbag.cli.run_output import Report, report_for
+from kitbag.cli.stdin import Lines, Request, one_request
 from kitbag.errors import KitbagError, UsageError
 from kitbag.runtime.agent import Agent, Options
 
@@ -132,7 +132,7 @@ async def _see_through(agent: Agent, wanted: Wanted, answer: Callable[[Request],
     delegation = agent.delegation
     if delegation is None or not (delegation.unfinished() or delegation.has_news()):
         return 0
-    from kitbag.cli.background import STILL_RUNNING, told_left, wait_for_background
+    from kitbag.cli.background_wait import STILL_RUNNING, told_left, wait_for_background
 
     while True:
         if delegation.has_news():

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any, Final, Self, TypeVar
 
 from kitbag.processes.process_table import children
-from kitbag.processes.signalling import end_child
+from kitbag.processes.signals import end_child
 
 SECONDS: Final = 1.8
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

@@ -5,11 +5,11 @@ import sys
 
 import click
 
+from kitbag.audit.find_items import LOCK_FILE, root_of
 from kitbag.audit.lockfile import as_text, differences, document, read_lock, write_lock
 from kitbag.audit.run import Report, audit
-from kitbag.audit.tree import LOCK_FILE, root_of
 from kitbag.cli import output
-from kitbag.cli.options import json_option
+from kitbag.cli.library_options import json_option
 from kitbag.library.scopes import find_places
 
 

@@ -14,8 +14,8 @@ from kitbag.cli import interruption, output
 from kitbag.errors import UsageError
 
 if TYPE_CHECKING:
-    from kitbag.assembly.options import Options
-    from kitbag.mcp_server.house import Listening
+    from kitbag.assembly.run_options import Options
+    from kitbag.mcp_server.server_state import Listening
 
 
 @click.command("mcp")
@@ -43,7 +43,7 @@ def command(port: int | None, **given: Any) -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="kitbag mcp: %(message)s")
     if find_spec("mcp") is None:
         raise UsageError("the MCP server needs the extra `mcp`", "pip install 'kitbag[mcp]'")
-    from kitbag.mcp_server.house import Listening
+    from kitbag.mcp_server.server_state import Listening
 
     if port is None and (given["names"] or given["token_file"] or given["host"] != "127.0.0.1"):
         raise UsageError("--host, --name and --token-file are for --http", "add --http PORT")
@@ -58,8 +58,8 @@ def command(port: int | None, **given: Any) -> None:
 
 
 async def _serve(options: "Options", listening: "Listening | None", interrupted: interruption.Interruption) -> None:
-    from kitbag.mcp_server.house import House
-    from kitbag.mcp_server.serving import serve
+    from kitbag.mcp_server.server_state import House
+    from kitbag.mcp_server.transports import serve
 
     running = asyncio.current_task()
     assert running is not None
@@ -75,7 +75,7 @@ def _tell(text: str) -> None:
 
 
 def _options(given: dict[str, Any]) -> "Options":
-    from kitbag.assembly.options import Options
+    from kitbag.assembly.run_options import Options
 
     directory = os.path.abspath(given["cwd"]) if given["cwd"] else os.getcwd()
     for option, place in (("--cwd", directory), *(("--dir", one) for one in given["dirs"])):
@@ -96,7 +96,7 @@ def _options(given: dict[str, Any]) -> "Options":
 
 def _rules(name: str, written: tuple[str, ...]) -> tuple[str, ...]:
     """Nothing in it would mean no limit."""
-    from kitbag.library.tool_aliases import split_names
+    from kitbag.library.dialects.tool_aliases import split_names
 
     rules = tuple(rule for text in written for rule in split_names(text))
     if written and not rules:

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from kitbag.cli import output
-from kitbag.cli.options import json_option
+from kitbag.cli.library_options import json_option
 from kitbag.errors import KitbagError
 from kitbag.library.scopes import find_places
 
@@ -15,8 +15,8 @@ from kitbag.library.scopes import find_places
 @json_option
 def command(model: str, as_json: bool) -> None:
     """Which model would be used, and why; what is known about it; which providers have keys."""
-    from kitbag.assembly.sources import model_sources
-    from kitbag.models.choice import choose
+    from kitbag.assembly.model_sources import model_sources
+    from kitbag.models.model_selection import choose
     from kitbag.runtime.model_list import about_model, about_providers
     from kitbag.settings import load_settings
 

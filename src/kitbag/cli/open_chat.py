@@ -7,8 +7,8 @@ import os
 import signal
 from typing import TYPE_CHECKING, Any, Final
 
-from kitbag.chat.faces import draw_first, make_face
-from kitbag.cli.request_options import check_options, options_of
+from kitbag.chat.select_ui import draw_first, make_face
+from kitbag.cli.run_options import check_options, options_of
 from kitbag.library.scopes import find_places
 
 if TYPE_CHECKING:

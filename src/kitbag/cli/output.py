@@ -9,10 +9,10 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kitbag.text.cells import cut, padded, width_of
-from kitbag.text.hidden import for_terminal, one_line
-from kitbag.text.in_words import count as count
-from kitbag.text.in_words import short_path as short_path
+from kitbag.text.hidden_characters import for_terminal, one_line
+from kitbag.text.human_format import count as count
+from kitbag.text.human_format import short_path as short_path
+from kitbag.text.terminal_width import cut, padded, width_of
 
 if TYPE_CHECKING:
     from kitbag.errors import Diagnostic, KitbagError

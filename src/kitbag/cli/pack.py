@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kitbag.cli import output
-from kitbag.cli.options import json_option, library_options, open_registry
+from kitbag.cli.library_options import json_option, library_options, open_registry
 from kitbag.cli.permission_options import permission_options
 from kitbag.errors import KitbagError, UsageError
 from kitbag.ledger import Ledger
 from kitbag.library.registry import Registry
 from kitbag.packing.fit import token_count
+from kitbag.packing.loading_strategy import STRATEGIES
 from kitbag.packing.output_contract import OUTPUT_KINDS
 from kitbag.packing.pack import Packer, PackOptions, Payload
-from kitbag.packing.references import Request
-from kitbag.packing.rights import Rights
-from kitbag.packing.strategy import STRATEGIES
-from kitbag.packing.tasks_in import load_children, load_task
-from kitbag.text.hidden import for_terminal
+from kitbag.packing.references.permissions import Rights
+from kitbag.packing.references.resolve import Request
+from kitbag.packing.task_sources import load_children, load_task
+from kitbag.text.hidden_characters import for_terminal
 
 if TYPE_CHECKING:
-    from kitbag.permissions.rule_files import Given
+    from kitbag.permissions.rules.load import Given
 
 EXIT_CODES = """\b
 Exit codes:
@@ -130,7 +130,7 @@ def _rights(registry: Registry, options: dict[str, Any]) -> Rights:
 def _given(options: dict[str, Any]) -> "Given | None":
     if not any(options[name] for name in ("permission_mode", "allow", "ask", "deny")):
         return None
-    from kitbag.permissions.rule_files import Given
+    from kitbag.permissions.rules.load import Given
 
     return Given(options["permission_mode"], options["allow"], options["ask"], options["deny"])
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import click
 
 from kitbag.errors import Diagnostic
-from kitbag.library.modes import MEANINGS
+from kitbag.library.dialects.permission_modes import MEANINGS
 
 if TYPE_CHECKING:  # commands that only take the options decide nothing until a file asks for it
-    from kitbag.permissions.decide import Permissions
-    from kitbag.permissions.rule_files import Loaded
+    from kitbag.permissions.decisions.decide import Permissions
+    from kitbag.permissions.rules.load import Loaded
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -43,9 +43,9 @@ def open_permissions(
     trust_workspace: bool = False,
 ) -> Opened:
     """For the working directory. Raises UsageError for a rule or a mode that is wrong on the command line."""
-    from kitbag.assembly.ground import lay_ground
+    from kitbag.assembly.environment import lay_ground
     from kitbag.library.scopes import find_places
-    from kitbag.permissions.rule_files import Given
+    from kitbag.permissions.rules.load import Given
 
     given = Given(permission_mode, allow, ask, deny)
     ground = lay_ground(find_places(), given=given, trust_workspace=trust_workspace)

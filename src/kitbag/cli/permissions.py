@@ -8,22 +8,22 @@ import click
 
 from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
-from kitbag.cli.options import json_option
+from kitbag.cli.library_options import json_option
 from kitbag.cli.permission_options import Opened, open_permissions, permission_options
 from kitbag.errors import UsageError
-from kitbag.library.modes import MEANINGS
-from kitbag.permissions.in_words import VERDICTS, examples_in_words, sandbox_in_words
+from kitbag.library.dialects.permission_modes import MEANINGS
 from kitbag.permissions.model import Judgement
-from kitbag.permissions.rules import Rule
-from kitbag.permissions.subjects import arguments_for, read_use
+from kitbag.permissions.rules.rule import Rule
+from kitbag.permissions.rules.tool_use_syntax import arguments_for, read_use
+from kitbag.views.permissions import VERDICTS, examples_in_words, sandbox_in_words
 
 _EXITS = {"allow": 0, "ask": 1, "deny": 6}
 _STYLES = {"allow": "green", "ask": "yellow", "deny": "red"}
 # Commands of other modules, which are imported when they are used.
 _ELSEWHERE = {
-    "run": ("kitbag.cli.permission_run", "command"),
-    "pending": ("kitbag.cli.approvals", "pending"),
-    "answer": ("kitbag.cli.approvals", "answer"),
+    "run": ("kitbag.cli.permissions_run", "command"),
+    "pending": ("kitbag.cli.permissions_pending", "pending"),
+    "answer": ("kitbag.cli.permissions_pending", "answer"),
 }
 
 

@@ -6,7 +6,7 @@ import click
 
 from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
-from kitbag.cli.options import json_option, library_options, open_registry
+from kitbag.cli.library_options import json_option, library_options, open_registry
 from kitbag.library.personas import Persona
 from kitbag.library.registry import Registry
 from kitbag.text.tokens import estimate_tokens

@@ -6,9 +6,9 @@ import click
 
 from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
-from kitbag.cli.options import json_option
-from kitbag.library.plugin_manifest import Plugin
-from kitbag.library.plugins import installed
+from kitbag.cli.library_options import json_option
+from kitbag.library.plugins.installed import installed
+from kitbag.library.plugins.manifest import Plugin
 from kitbag.library.scopes import find_places
 
 
@@ -46,7 +46,7 @@ def list_(as_json: bool) -> None:
 @json_option
 def install(source: str, plugin: str | None, update: bool, as_json: bool) -> None:
     """Install a plugin; nothing of it is run. From a directory, .zip or .tar(.gz, .bz2, .xz)."""
-    from kitbag.library.plugin_store import install as install_plugin
+    from kitbag.library.plugins.store import install as install_plugin
 
     result = install_plugin(source, _home(), plugin=plugin, update=update)
     changed = [{"sign": change.mark, "path": change.path} for change in result.changed]
@@ -77,7 +77,7 @@ def _contents(plugin: Plugin) -> str:
     """`2 skills, 1 agent`, counted as they will be listed."""
     from kitbag.library.index import scan_with_memory
     from kitbag.library.item_files import agent_files
-    from kitbag.library.plugins import roots_of
+    from kitbag.library.plugins.installed import roots_of
 
     counts = {"skill": 0, "agent": 0, "command": 0}
     for root in roots_of(plugin, (0, 0)):
@@ -98,7 +98,7 @@ def _contents(plugin: Plugin) -> str:
 @json_option
 def enable(name: str, accept_changes: bool, as_json: bool) -> None:
     """Use a plugin's skills, agents and commands again."""
-    from kitbag.library.plugin_store import set_enabled
+    from kitbag.library.plugins.store import set_enabled
 
     _say(set_enabled(_home(), name, True, accept=accept_changes), "enabled", as_json)
 
@@ -108,7 +108,7 @@ def enable(name: str, accept_changes: bool, as_json: bool) -> None:
 @json_option
 def disable(name: str, as_json: bool) -> None:
     """Keep a plugin but use nothing of it."""
-    from kitbag.library.plugin_store import set_enabled
+    from kitbag.library.plugins.store import set_enabled
 
     _say(set_enabled(_home(), name, False), "disabled", as_json)
 
@@ -118,7 +118,7 @@ def disable(name: str, as_json: bool) -> None:
 @json_option
 def remove(name: str, as_json: bool) -> None:
     """Delete a plugin."""
-    from kitbag.library.plugin_store import remove as remove_plugin
+    from kitbag.library.plugins.store import remove as remove_plugin
 
     remove_plugin(_home(), name)
     if as_json:

@@ -11,13 +11,13 @@ import click
 
 from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
-from kitbag.cli.options import json_option
+from kitbag.cli.library_options import json_option
 from kitbag.errors import InvalidError, NotFoundError
-from kitbag.library.left_out import LeftOutError
+from kitbag.library.untrusted_items import LeftOutError
 
 if TYPE_CHECKING:
-    from kitbag.tools.mcp_client.configured import Configured
-    from kitbag.tools.mcp_client.listing import Listing
+    from kitbag.tools.mcp_client.configured_servers import Configured
+    from kitbag.tools.mcp_client.server_listing import Listing
     from kitbag.tools.mcp_client.servers import Ground
 
 _TRUST = click.option("--trust-workspace", is_flag=True, help="Trust this workspace for this run.")
@@ -38,7 +38,7 @@ def command() -> None:
 
 def _ground(trust_workspace: bool) -> "Ground":
     from kitbag.library.scopes import find_places
-    from kitbag.permissions.trust import workspace_trust
+    from kitbag.permissions.trust.workspace_trust import workspace_trust
     from kitbag.settings import load_settings
     from kitbag.tools.mcp_client.servers import Ground
 
@@ -48,7 +48,7 @@ def _ground(trust_workspace: bool) -> "Ground":
 
 
 def _known(one: "Configured", ground: "Ground") -> "Listing | None":
-    from kitbag.tools.mcp_client.remembered import recall
+    from kitbag.tools.mcp_client.listing_cache import recall
 
     return recall(ground.places.kitbag_home, one.server)[0] if one.state == "ready" else None
 
@@ -63,7 +63,7 @@ class _Listed(NamedTuple):
 def _every(ground: "Ground") -> list[_Listed]:
     """The configured ones, and those that agents describe in their files."""
     from kitbag.library.registry import Registry
-    from kitbag.tools.mcp_client.configured import configured_servers, servers_of_agent
+    from kitbag.tools.mcp_client.configured_servers import configured_servers, servers_of_agent
 
     configured = configured_servers(*ground)
     found = [_Listed(one.server.label, "", one) for one in configured]

@@ -7,7 +7,7 @@ import click
 
 from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
-from kitbag.cli.options import json_option
+from kitbag.cli.library_options import json_option
 from kitbag.library.scopes import find_places
 
 
@@ -21,7 +21,7 @@ def command() -> None:
 @json_option
 def list_(here: bool, as_json: bool) -> None:
     """All of them, the newest first; resume one: kitbag --resume ID."""
-    from kitbag.agent.sessions import list_sessions
+    from kitbag.agent.session_list import list_sessions
     from kitbag.store.journal import Journal, journal_path
     from kitbag.store.redaction import Redactor
 

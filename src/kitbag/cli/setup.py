@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kitbag.cli import output
-from kitbag.cli.options import json_option
+from kitbag.cli.library_options import json_option
 from kitbag.errors import UsageError
 from kitbag.library.scopes import Places, find_places
 
 if TYPE_CHECKING:
-    from kitbag.chat.face import Face
-    from kitbag.runtime.connecting import Standing
+    from kitbag.chat.ui import Face
+    from kitbag.runtime.connect_model import Standing
 
 
 @click.command()
@@ -29,7 +29,7 @@ def command(forget: str, plain: bool, as_json: bool) -> None:
     if forget:
         return _forget(places.kitbag_home, forget, as_json)
     if as_json:
-        from kitbag.runtime.connecting import look
+        from kitbag.runtime.connect_model import look
 
         return output.as_json(_as_json(look(places.kitbag_home)))
     if not (sys.stdin and sys.stdin.isatty()) or not sys.stdout.isatty():
@@ -44,7 +44,7 @@ async def _talk(places: Places, plain: bool) -> int:
     """The exit code."""
     import asyncio
 
-    from kitbag.chat.faces import make_face
+    from kitbag.chat.select_ui import make_face
     from kitbag.chat.setup import offer_setup
 
     face = make_face(places, lambda: None, plain=plain)
@@ -65,7 +65,7 @@ async def _talk(places: Places, plain: bool) -> int:
 
 async def _left(face: "Face") -> int:
     """Until the person breaks off what takes long: a question has keys of its own."""
-    from kitbag.chat.face import Key, Left
+    from kitbag.chat.ui import Key, Left
 
     while True:
         deed = await face.next()
@@ -76,7 +76,7 @@ async def _left(face: "Face") -> int:
 
 
 def _forget(kitbag_home: str, provider: str, as_json: bool) -> None:
-    from kitbag.runtime.connecting import forget
+    from kitbag.runtime.connect_model import forget
 
     gone = forget(kitbag_home, provider)
     if as_json:

@@ -6,8 +6,8 @@ import click
 
 from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
-from kitbag.cli.options import json_option, library_options, open_registry, project_option
-from kitbag.cli.states import set_state
+from kitbag.cli.item_states import set_state
+from kitbag.cli.library_options import json_option, library_options, open_registry, project_option
 from kitbag.library.skills import Skill
 from kitbag.library.visibility import Verdict, skill_json
 from kitbag.settings import STATES
@@ -79,14 +79,14 @@ def _print_catalog(registry: "Registry", form: Any, as_json: bool) -> None:
 @json_option
 def show(name: str, level: str | None, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
     """One skill: what it says, who may use it, what it costs."""
-    from kitbag.cli import skill_card
+    from kitbag.cli import skills_show
 
     registry = open_registry(dirs, team, persona)
     skill = registry.find_skill(name)
     if level is None:
-        skill_card.show_card(registry, skill, as_json)
+        skills_show.show_card(registry, skill, as_json)
     else:
-        skill_card.show_level(registry, skill, int(level), as_json)
+        skills_show.show_level(registry, skill, int(level), as_json)
 
 
 @command.command()
@@ -138,7 +138,7 @@ def _claim(registry: "Registry", skill: Skill, used: bool) -> dict[str, Any]:
 @json_option
 def search(query: tuple[str, ...], most: int, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
     """Skills whose name, description or tags have these words."""
-    from kitbag.library.router import search as find
+    from kitbag.library.routing.skill_search import search as find
 
     registry = open_registry(dirs, team, persona)
     hits = find(registry, " ".join(query), most)
@@ -162,7 +162,7 @@ def validate(
     targets: tuple[str, ...], portable: bool, dirs: tuple[str, ...], team: str, persona: str, as_json: bool
 ) -> None:
     """Check skills: by name, by path, or all. Exit 0 when all are good, 1 when not."""
-    from kitbag.cli import skill_checks
+    from kitbag.cli import skills_validate as skill_checks
 
     raise SystemExit(skill_checks.validate(open_registry(dirs, team, persona), targets, portable, as_json))
 
@@ -173,7 +173,7 @@ def validate(
 @json_option
 def index_(root: str | None, target: str | None, as_json: bool) -> None:
     """Write manifest.json for a folder of skills (default: this project's .kitbag/skills)."""
-    from kitbag.cli import skill_checks
+    from kitbag.cli import skills_validate as skill_checks
 
     skill_checks.write_index(root, target, as_json)
 

@@ -8,16 +8,16 @@ from collections.abc import Generator
 
 import click
 
-from kitbag.assembly.journals import open_journal
+from kitbag.assembly.open_journal import open_journal
 from kitbag.cli import interruption, output
 from kitbag.cli.command_group import CommandGroup
-from kitbag.cli.options import json_option
+from kitbag.cli.library_options import json_option
 from kitbag.errors import NotFoundError
 from kitbag.library.scopes import find_places
 from kitbag.store.journal import journal_path
 from kitbag.tasks.board import Board
-from kitbag.tasks.views import Costs, costs_of, fields_of, live_tasks, what_it_does
-from kitbag.text.in_words import money
+from kitbag.text.human_format import money
+from kitbag.views.tasks import Costs, costs_of, fields_of, live_tasks, what_it_does
 
 
 @contextlib.contextmanager
@@ -141,7 +141,7 @@ def _show_costs(costs: Costs, indent: str = "") -> None:
 @json_option
 def output_(task_id: str, seconds: float, follow: bool, offset: int, as_json: bool) -> None:
     """What it has put out so far; exit code 1 while it runs, 6 when it failed."""
-    from kitbag.cli.task_output import follow_output, show_output
+    from kitbag.cli.tasks_output import follow_output, show_output
     from kitbag.tasks.reports import report_of
     from kitbag.tasks.worker_process import until_finished
 
@@ -168,7 +168,7 @@ def output_(task_id: str, seconds: float, follow: bool, offset: int, as_json: bo
 @json_option
 def stop(task_ids: tuple[str, ...], as_json: bool) -> None:
     """Stop tasks, what they began and their processes; what they put out stays."""
-    from kitbag.tasks.stopping import stop_task, told_stopped
+    from kitbag.tasks.stop import stop_task, told_stopped
 
     with open_board() as board:
         tasks = [board.find(task_id) for task_id in task_ids]  # all of them, before one is stopped
@@ -197,7 +197,7 @@ def stop(task_ids: tuple[str, ...], as_json: bool) -> None:
 @json_option
 def resume(task_id: str, prompt: str, as_json: bool) -> None:
     """Let a task go on in the background, from where it was; PROMPT tells it what to do now."""
-    from kitbag.tasks.resuming import resume_task
+    from kitbag.tasks.resume import resume_task
 
     with open_board() as board:
         task = board.find(task_id)
@@ -215,7 +215,7 @@ def resume(task_id: str, prompt: str, as_json: bool) -> None:
 @json_option
 def watch(everything: bool, as_json: bool) -> None:
     """A live board until everything has ended; leave it with Ctrl-C, the tasks go on."""
-    from kitbag.cli.task_board import follow_board
+    from kitbag.cli.tasks_watch import follow_board
 
     here = "" if everything else find_places().cwd
     with open_board() as board, contextlib.suppress(KeyboardInterrupt, asyncio.CancelledError):

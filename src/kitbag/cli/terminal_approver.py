@@ -7,10 +7,10 @@ accident. Leaving the question is no.
 from typing import Final
 
 from kitbag.cli.terminal_dialog import TERMINAL, Dialog, LeftError, at_terminal, is_there
-from kitbag.permissions.approvals import Answer, Question
-from kitbag.permissions.question_view import shown
-from kitbag.permissions.question_words import RULE_EXAMPLE, RULE_PROMPT, choices, is_cut, rule_problem
-from kitbag.text.hidden import for_terminal
+from kitbag.permissions.approvals.approval import Answer, Question
+from kitbag.permissions.approvals.choices import RULE_EXAMPLE, RULE_PROMPT, choices, is_cut, rule_problem
+from kitbag.permissions.approvals.question_view import shown
+from kitbag.text.hidden_characters import for_terminal
 
 _LEFT: Final = Answer("deny", reason="the question was left without an answer")
 _HELP: Final = "answer with one of the letters, then Enter"

@@ -8,10 +8,10 @@ import re
 from typing import Final
 
 from kitbag.cli.terminal_dialog import TERMINAL, Dialog, LeftError, at_terminal, is_there
-from kitbag.permissions.question_view import GUTTER
-from kitbag.text.hidden import for_terminal, one_line
+from kitbag.permissions.approvals.question_view import GUTTER
+from kitbag.text.hidden_characters import for_terminal, one_line
 from kitbag.tools.base import PersonQuestion
-from kitbag.tools.person_words import chosen, heading
+from kitbag.tools.question_text import chosen, heading
 
 _NUMBERS: Final = re.compile(r"[\d\s,;]+")
 

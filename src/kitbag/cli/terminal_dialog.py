@@ -14,9 +14,9 @@ from collections.abc import Callable, Generator
 from typing import Final, TypeVar
 
 from kitbag.errors import KitbagError
-from kitbag.permissions.question_view import GUTTER
-from kitbag.text.cells import width_of
-from kitbag.text.hidden import for_terminal
+from kitbag.permissions.approvals.question_view import GUTTER
+from kitbag.text.hidden_characters import for_terminal
+from kitbag.text.terminal_width import width_of
 
 TERMINAL: Final = "/dev/tty"
 _CONTINUED: Final = "┆ "

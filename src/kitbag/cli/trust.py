@@ -9,11 +9,18 @@ import click
 
 from kitbag.cli import output
 from kitbag.cli.command_group import CommandGroup
-from kitbag.cli.options import json_option
+from kitbag.cli.library_options import json_option
 from kitbag.errors import NotFoundError, UsageError
 from kitbag.library.scopes import Places, find_places
-from kitbag.permissions import trust_words as words
-from kitbag.permissions.trust import Change, Trust, forget, trust_workspace, trusted_workspaces, workspace_trust
+from kitbag.permissions.trust.workspace_trust import (
+    Change,
+    Trust,
+    forget,
+    trust_workspace,
+    trusted_workspaces,
+    workspace_trust,
+)
+from kitbag.views import trust as words
 
 
 class _TrustGroup(CommandGroup):

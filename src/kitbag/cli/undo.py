@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kitbag.cli import output
-from kitbag.cli.options import json_option
+from kitbag.cli.library_options import json_option
 from kitbag.errors import NotFoundError, UsageError
 from kitbag.library.scopes import find_places
-from kitbag.text.hidden import for_terminal
+from kitbag.text.hidden_characters import for_terminal
 
 if TYPE_CHECKING:
-    from kitbag.agent.restore import Restored
-    from kitbag.agent.undo import Step, Turn
-    from kitbag.runtime.undoing import Planned, Undoing
+    from kitbag.agent.undo.plan import Step, Turn
+    from kitbag.agent.undo.restore import Restored
+    from kitbag.runtime.undo import Planned, Undoing
 
 _COLOURS = {"created": "red", "changed": "yellow", "deleted": "green"}
 _MOST_SHOWN = 200
@@ -59,7 +59,7 @@ def command(
         raise UsageError("--list only lists", "leave out the other options")
     if show and yes:
         raise UsageError("--show changes nothing", "leave out --yes, or leave out --show")
-    from kitbag.runtime.undoing import CUT_OFF, Undoing
+    from kitbag.runtime.undo import CUT_OFF, Undoing
     from kitbag.store.journal import Journal, journal_path
     from kitbag.store.redaction import Redactor
 
@@ -86,8 +86,8 @@ class _Printing:
         self.as_json = as_json
 
     def list_turns(self) -> None:
-        from kitbag.agent.undo import net_changes
-        from kitbag.runtime.undoing import WORDS
+        from kitbag.agent.undo.plan import net_changes
+        from kitbag.runtime.undo import WORDS
 
         session_id = self.undoing.session_id
         rows = [(turn, net_changes(turn.changes)) for turn in self.undoing.turns]
@@ -120,7 +120,7 @@ class _Printing:
         return None
 
     def _print_plan(self, planned: "Planned") -> None:
-        from kitbag.runtime.undoing import CUT_OFF, WORDS
+        from kitbag.runtime.undo import CUT_OFF, WORDS
 
         turn, steps = planned.turn, planned.steps
         verb = "Redo" if planned.redo else "Undo"
@@ -155,7 +155,7 @@ class _Printing:
         return click.confirm("Do it?", err=True)
 
     def _print_result(self, planned: "Planned", restored: "Restored") -> None:
-        from kitbag.runtime.undoing import DONE, failed, result_in_words
+        from kitbag.runtime.undo import DONE, failed, result_in_words
 
         if self.as_json:
             output.as_json(

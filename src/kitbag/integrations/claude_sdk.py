@@ -16,15 +16,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from kitbag.assembly.ground import lay_ground
-from kitbag.assembly.options import Options
+from kitbag.assembly.environment import lay_ground
+from kitbag.assembly.run_options import Options
 from kitbag.errors import UsageError
 from kitbag.library.agents import Agent
 from kitbag.library.registry import Registry
 from kitbag.packing.catalog import budget_of, render_skills
 from kitbag.packing.preload import preload
-from kitbag.permissions.trust import Trust
-from kitbag.text.hidden import one_line, reveal_hidden
+from kitbag.permissions.trust.workspace_trust import Trust
+from kitbag.text.hidden_characters import one_line, reveal_hidden
 from kitbag.text.tokens import estimate_tokens
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def options(
     from claude_agent_sdk import ClaudeAgentOptions
 
     from kitbag.library.scopes import find_places
-    from kitbag.permissions.rule_files import Given
+    from kitbag.permissions.rules.load import Given
 
     taken = [name for name in ("system_prompt", "strict_mcp_config") if name in more]
     if taken:
@@ -141,8 +141,8 @@ def _left_out(trust: Trust) -> str:
 
 
 def _in_process(given: Options) -> Any:
-    from kitbag.mcp_server.house import House
     from kitbag.mcp_server.server import KitbagServer
+    from kitbag.mcp_server.server_state import House
 
     server = KitbagServer(House(given))
     server.instructions = ""  # the catalog stands in the prompt, once

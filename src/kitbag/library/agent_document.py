@@ -9,12 +9,12 @@ import re
 from typing import Final, NamedTuple, cast
 
 from kitbag.errors import Diagnostic, Severity
-from kitbag.library.fields import AGENT_FIELDS, AGENT_SPELLINGS, KNOWN_FIELDS
+from kitbag.library.dialects.field_names import AGENT_FIELDS, AGENT_SPELLINGS, KNOWN_FIELDS
 from kitbag.library.skills import as_text
 from kitbag.text.frontmatter import first_paragraph, line_of, read_body, read_head, read_metadata, split
-from kitbag.text.hidden import code_points, find_hidden, remove_hidden
-from kitbag.text.plain_head import Metadata, Value
-from kitbag.text.source import Boundary, Problem, SourceError, Stamp, read_text
+from kitbag.text.hidden_characters import code_points, find_hidden, remove_hidden
+from kitbag.text.plain_frontmatter import Metadata, Value
+from kitbag.text.source_files import Boundary, Problem, SourceError, Stamp, read_text
 
 FILE_LIMIT = 256 * 1024
 _MAX_DEPTH = 40
@@ -179,7 +179,7 @@ class Document:
         """The head is a list of such agents, which Gemini allows; no note about the head is left then."""
         if not any(note.code == "head-not-fields" for note in self.notes):
             return False
-        from kitbag.text.guarded_yaml import YamlError, read_yaml
+        from kitbag.text.safe_yaml import YamlError, read_yaml
 
         try:
             value, _ = read_yaml(self.head()[0] + "\n")

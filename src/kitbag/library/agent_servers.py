@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from kitbag.library.agent_document import Document
 from kitbag.library.scopes import Root
 from kitbag.library.skills import as_text, string_list
-from kitbag.text.plain_head import Metadata, Value
+from kitbag.text.plain_frontmatter import Metadata, Value
 
 _ONLY_NAMED: Final = frozenset(("", "null", "~", "true"))
 """`github:` and `github: true` say that there is one, and not which."""

@@ -10,17 +10,24 @@ from typing import Final, NamedTuple
 from kitbag.errors import Diagnostic
 from kitbag.library.agent_document import Document, is_data_file, read_document
 from kitbag.library.agent_servers import agent_servers
-from kitbag.library.model_names import INHERIT, ModelName, normalise_model
-from kitbag.library.modes import Mode, PermissionMap, normalise_mode, read_permission, sandbox_mode, strictest
+from kitbag.library.dialects.model_names import INHERIT, ModelName, normalise_model
+from kitbag.library.dialects.permission_modes import (
+    Mode,
+    PermissionMap,
+    normalise_mode,
+    read_permission,
+    sandbox_mode,
+    strictest,
+)
+from kitbag.library.dialects.tool_aliases import CANONICAL, resolve
+from kitbag.library.dialects.tool_lists import ToolAccess, parse_tools
 from kitbag.library.names import usable_name
 from kitbag.library.scopes import Root
 from kitbag.library.skills import as_text, string_list
-from kitbag.library.tool_aliases import CANONICAL, resolve
-from kitbag.library.tool_names import ToolAccess, parse_tools
 from kitbag.text.frontmatter import read_body
-from kitbag.text.hidden import one_line, remove_hidden
-from kitbag.text.plain_head import Metadata, Value
-from kitbag.text.source import Stamp
+from kitbag.text.hidden_characters import one_line, remove_hidden
+from kitbag.text.plain_frontmatter import Metadata, Value
+from kitbag.text.source_files import Stamp
 
 DESCRIPTION_LIMIT = 16 * 1024
 MAX_TURNS = 10_000

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kitbag.errors import Diagnostic, Severity
-from kitbag.library.ignored import IgnoreRules
+from kitbag.library.gitignore import IgnoreRules
 from kitbag.library.names import usable_name
 from kitbag.library.scopes import Root
 from kitbag.library.skills import COMMAND, FLAT, Skill, read_skill
-from kitbag.text.source import LINK_OUTSIDE
+from kitbag.text.source_files import LINK_OUTSIDE
 
 MAX_DEPTH = 6
 MAX_DIRECTORIES = 50_000

@@ -20,7 +20,7 @@ from kitbag.errors import Diagnostic
 from kitbag.library.discover import Scan, Side, scan_root
 from kitbag.library.scopes import Root
 from kitbag.library.skills import Skill, read_skill
-from kitbag.text.source import stamp_of
+from kitbag.text.source_files import stamp_of
 
 FORMAT = 3
 WORTH_IT = 24

@@ -6,7 +6,7 @@ from collections import deque
 from kitbag.errors import Diagnostic
 from kitbag.library.discover import MAX_DEPTH, MAX_DIRECTORIES
 from kitbag.library.scopes import Root
-from kitbag.text.source import LINK_OUTSIDE
+from kitbag.text.source_files import LINK_OUTSIDE
 
 _AGENT_FILES = (".md", ".yaml", ".yml", ".toml", ".json")
 _PERSONA_FILES = (".yaml", ".yml")

@@ -10,8 +10,8 @@ from typing import Generic, Protocol, TypeVar
 
 from kitbag.errors import AmbiguousError, Diagnostic, NotFoundError
 from kitbag.library.scopes import Root
-from kitbag.text.hidden import code_points, find_hidden, one_line, remove_hidden
-from kitbag.text.plain_head import Value
+from kitbag.text.hidden_characters import code_points, find_hidden, one_line, remove_hidden
+from kitbag.text.plain_frontmatter import Value
 
 MAX_NAME = 64
 NAMELESS = "unnamed"

@@ -12,9 +12,9 @@ from kitbag.library.names import usable_name
 from kitbag.library.scopes import Root
 from kitbag.library.skills import as_text, string_list
 from kitbag.text.frontmatter import read_metadata
-from kitbag.text.hidden import code_points, find_hidden, remove_hidden
-from kitbag.text.plain_head import Metadata
-from kitbag.text.source import Boundary, Problem, SourceError, read_text
+from kitbag.text.hidden_characters import code_points, find_hidden, remove_hidden
+from kitbag.text.plain_frontmatter import Metadata
+from kitbag.text.source_files import Boundary, Problem, SourceError, read_text
 
 FIELDS = frozenset(
     (

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from kitbag.errors import Diagnostic, InvalidError, KitbagError, NotFoundError, worst_first
 from kitbag.library import index
-from kitbag.library.changes import Change, Snapshot, changes_between, snapshot
 from kitbag.library.discover import Side
-from kitbag.library.left_out import LeftOut, LeftOutError, is_of_project
+from kitbag.library.library_changes import Change, Snapshot, changes_between, snapshot
 from kitbag.library.names import Item, Namespace
 from kitbag.library.scopes import (
     PLUGIN_RANK,
@@ -26,14 +25,15 @@ from kitbag.library.scopes import (
     rule_of,
 )
 from kitbag.library.skills import Skill
+from kitbag.library.untrusted_items import LeftOut, LeftOutError, is_of_project
 from kitbag.library.visibility import Verdict, View, judge_agent, judge_skill, judge_skills
 from kitbag.settings import Settings, load_settings
-from kitbag.text.source import LINK_OUTSIDE
+from kitbag.text.source_files import LINK_OUTSIDE
 
 if TYPE_CHECKING:  # what is not needed to list skills is imported where it is used
     from kitbag.library.agents import Agent
-    from kitbag.library.manifest import ManifestEntry
     from kitbag.library.personas import Persona
+    from kitbag.library.skills_manifest import ManifestEntry
 
 
 T = TypeVar("T", bound=Item)
@@ -120,7 +120,7 @@ class Registry:
     def _plugin_roots(self, kinds: tuple[Kind, ...]) -> tuple[list[Root], list[Diagnostic]]:
         if not os.path.isdir(os.path.join(self.places.kitbag_home, "plugins")):
             return [], []
-        from kitbag.library.plugins import installed, roots_of
+        from kitbag.library.plugins.installed import installed, roots_of
 
         plugins, diagnostics = installed(self.places.kitbag_home)
         roots = [
@@ -159,7 +159,7 @@ class Registry:
             self._sides.extend((root, side) for side in scan.sides)
             skills = scan.skills
             if root.kind == "skills" and os.path.isfile(os.path.join(root.path, "manifest.json")):
-                from kitbag.library.manifest import apply_manifest
+                from kitbag.library.skills_manifest import apply_manifest
 
                 skills, entries = apply_manifest(root, skills, loaded.diagnostics)
                 self._manifest.update(entries)
@@ -289,7 +289,7 @@ class Registry:
 
     def team_prompt(self, problems: list[Diagnostic] | None = None) -> str:
         """The text of the chosen team's `_team.md`; why there is none is added to `problems`."""
-        from kitbag.text.source import SourceError, read_text
+        from kitbag.text.source_files import SourceError, read_text
 
         for root, side in self._team_files():
             if side.kind == "team" and side.team.casefold() == self.team.casefold():
@@ -422,7 +422,7 @@ class Registry:
 
     def diagnostics(self) -> list[Diagnostic]:
         """All of it: files, settings, collisions, names that don't exist."""
-        from kitbag.library.review import collisions, declared_names
+        from kitbag.library.library_checks import collisions, declared_names
 
         self._choose()
         found = list(self.settings.diagnostics)

@@ -8,7 +8,7 @@ import os
 from typing import Final, Literal, NamedTuple
 
 from kitbag.errors import InvalidError
-from kitbag.text.source import Boundary, boundary_of, slashed
+from kitbag.text.source_files import Boundary, boundary_of, slashed
 
 Kind = Literal["skills", "agents", "commands", "personas"]
 Scope = Literal["extra", "project", "user", "plugin", "built-in"]

@@ -8,11 +8,11 @@ import os
 from typing import NamedTuple
 
 from kitbag.errors import Diagnostic, InvalidError
-from kitbag.library.fields import KNOWN_FIELDS
+from kitbag.library.dialects.field_names import KNOWN_FIELDS
 from kitbag.library.skills import COMMAND, FLAT, Skill, diagnostic, string_list, text_of
 from kitbag.text.frontmatter import read_body, read_head
-from kitbag.text.plain_head import Metadata
-from kitbag.text.source import LINK_OUTSIDE, SourceError, Stamp
+from kitbag.text.plain_frontmatter import Metadata
+from kitbag.text.source_files import LINK_OUTSIDE, SourceError, Stamp
 
 
 class Details(NamedTuple):

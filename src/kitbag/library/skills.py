@@ -7,13 +7,13 @@ catalog and the visibility rule need. Used by discover and the registry.
 from typing import NamedTuple
 
 from kitbag.errors import Diagnostic, Severity
-from kitbag.library.fields import KNOWN_FIELDS
+from kitbag.library.dialects.field_names import KNOWN_FIELDS
 from kitbag.library.names import MAX_NAME, usable_name
 from kitbag.library.scopes import Root
 from kitbag.text.frontmatter import Head, field_line, first_paragraph, read_head
-from kitbag.text.hidden import code_points, find_hidden, remove_hidden
-from kitbag.text.plain_head import Metadata, Value
-from kitbag.text.source import Boundary, Problem, SourceError
+from kitbag.text.hidden_characters import code_points, find_hidden, remove_hidden
+from kitbag.text.plain_frontmatter import Metadata, Value
+from kitbag.text.source_files import Boundary, Problem, SourceError
 
 NO_MODEL, NO_USER, COMMAND, FLAT, REQUIRED, HAS_PATHS, NO_DESCRIPTION = (1 << bit for bit in range(7))
 

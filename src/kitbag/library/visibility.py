@@ -13,8 +13,8 @@ from kitbag.settings import Sourced, State
 
 if TYPE_CHECKING:
     from kitbag.library.agents import Agent
+    from kitbag.library.dialects.tool_lists import ToolAccess
     from kitbag.library.personas import Persona
-    from kitbag.library.tool_names import ToolAccess
 
 
 class Verdict(NamedTuple):

@@ -17,10 +17,10 @@ import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
 
 from kitbag.errors import InvalidError, UsageError
-from kitbag.mcp_server.clients import IDLE_SECONDS
-from kitbag.mcp_server.guard import PATH, Application, Guard
-from kitbag.mcp_server.house import House, Listening
+from kitbag.mcp_server.client_sessions import IDLE_SECONDS
+from kitbag.mcp_server.http_guard import PATH, Application, Guard
 from kitbag.mcp_server.server import KitbagServer
+from kitbag.mcp_server.server_state import House, Listening
 from kitbag.store import private_files
 
 LARGEST_BODY: Final = 4 * 1024 * 1024

@@ -28,10 +28,10 @@ from mcp_types import (
 
 from kitbag.errors import InvalidError, KitbagError, NotFoundError
 from kitbag.library.skills import Skill
-from kitbag.mcp_server.house import LEAST_SECONDS, House
-from kitbag.mcp_server.pages import page
-from kitbag.mcp_server.skill_addresses import MAIN, Addresses
-from kitbag.mcp_server.skill_entries import entries_of, entry_of
+from kitbag.mcp_server.pagination import page
+from kitbag.mcp_server.server_state import LEAST_SECONDS, House
+from kitbag.mcp_server.skill_uris import MAIN, Addresses
+from kitbag.mcp_server.skills_extension import entries_of, entry_of
 
 RESOURCES_PAGE: Final = 500
 SKILLS_PAGE: Final = 100

@@ -30,12 +30,12 @@ from mcp_types import (
 )
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
-from kitbag.mcp_server.calls import Calls
-from kitbag.mcp_server.clients import Client
-from kitbag.mcp_server.house import LEAST_SECONDS, House
+from kitbag.mcp_server.client_sessions import Client
 from kitbag.mcp_server.resources import Resources
-from kitbag.mcp_server.served import Served
-from kitbag.mcp_server.skill_entries import EXTENSION, SETTINGS
+from kitbag.mcp_server.served_library import Served
+from kitbag.mcp_server.server_state import LEAST_SECONDS, House
+from kitbag.mcp_server.skills_extension import EXTENSION, SETTINGS
+from kitbag.mcp_server.tool_calls import Calls
 
 logger = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from mcp.shared.message import SessionMessage
 from mcp_types import INVALID_REQUEST, PARSE_ERROR, jsonrpc_message_adapter
 from pydantic import ValidationError
 
-from kitbag.mcp_server.house import House
 from kitbag.mcp_server.server import KitbagServer
+from kitbag.mcp_server.server_state import House
 
 LONGEST_LINE: Final = 4 * 1024 * 1024
 _CHUNK: Final = 1 << 16

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, cast
 
 from kitbag.errors import InvalidError
 from kitbag.messages import Message, Part, Text, Thinking, Usage
+from kitbag.models.adapters.wire import tool_call
 from kitbag.models.provider import (
     CallBegun,
     FailureKind,
@@ -24,7 +25,6 @@ from kitbag.models.provider import (
     TextPiece,
     ThinkingPiece,
 )
-from kitbag.models.wire import tool_call
 from kitbag.text.tokens import estimate_tokens
 
 NAME = "scripted"

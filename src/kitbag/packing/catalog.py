@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from kitbag.library.skills import COMMAND, FLAT, REQUIRED, Skill
 from kitbag.library.visibility import Verdict
 from kitbag.settings import Settings
-from kitbag.text.hidden import one_line, remove_hidden, reveal_hidden
+from kitbag.text.hidden_characters import one_line, remove_hidden, reveal_hidden
 
 if TYPE_CHECKING:
     from kitbag.library.agents import Agent

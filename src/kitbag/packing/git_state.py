@@ -9,7 +9,7 @@ import os
 import re
 from typing import NamedTuple
 
-from kitbag.text.source import Boundary, SourceError, open_regular, read_bytes, slashed
+from kitbag.text.source_files import Boundary, SourceError, open_regular, read_bytes, slashed
 
 _LONGEST = 4_096
 _MOST_PACKED = 64 << 20

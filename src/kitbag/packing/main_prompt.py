@@ -12,12 +12,12 @@ from typing import Final, Literal, NamedTuple
 
 from kitbag.errors import Diagnostic
 from kitbag.ledger import Entry, Ledger
-from kitbag.library.modes import Mode
+from kitbag.library.dialects.permission_modes import Mode
 from kitbag.library.registry import Registry
+from kitbag.packing.agent_prompt import MODES, Environment
 from kitbag.packing.catalog import budget_of, render_agents, render_skills
-from kitbag.packing.compose import MODES, Environment
-from kitbag.packing.memory import Memory, read_memory
-from kitbag.text.hidden import one_line, reveal_hidden
+from kitbag.packing.memory_files import Memory, read_memory
+from kitbag.text.hidden_characters import one_line, reveal_hidden
 from kitbag.text.tokens import estimate_tokens
 
 Kind = Literal[

@@ -9,7 +9,7 @@ import os
 import re
 from typing import Any, Literal, NamedTuple, cast
 
-from kitbag.text.source import SourceError, boundary_of, read_text
+from kitbag.text.source_files import SourceError, boundary_of, read_text
 
 OutputKind = Literal["manifest+file", "text"]
 OUTPUT_KINDS: tuple[OutputKind, ...] = ("manifest+file", "text")

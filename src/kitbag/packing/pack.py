@@ -15,19 +15,30 @@ from kitbag.library.agents import Agent
 from kitbag.library.registry import Registry
 from kitbag.library.skill_files import Details, list_resources
 from kitbag.library.skills import Skill
-from kitbag.packing.delivery import replace_path_variables
-from kitbag.packing.dispatch import Dispatch, Selected, check_model, select_skills
 from kitbag.packing.fit import MINIMAL_LINES, Budgets, OverBudgetError, Part, SkillPiece, fit, token_count
+from kitbag.packing.loading_strategy import Choice, Strategy, choose_strategy
 from kitbag.packing.output_contract import OutputContract, OutputKind, contract_for
 from kitbag.packing.preload import Preloads, preload
-from kitbag.packing.references import Ask, Decision, Limits, Policy, Prepared, Request, Source, finish, prepare, settle
-from kitbag.packing.rights import Rights
-from kitbag.packing.strategy import Choice, Strategy, choose_strategy
-from kitbag.packing.tasks_in import Task, TaskSource, load_task
+from kitbag.packing.references.permissions import Rights
+from kitbag.packing.references.resolve import (
+    Ask,
+    Decision,
+    Limits,
+    Policy,
+    Prepared,
+    Request,
+    Source,
+    finish,
+    prepare,
+    settle,
+)
+from kitbag.packing.skill_delivery import replace_path_variables
+from kitbag.packing.skill_selection import Dispatch, Selected, check_model, select_skills
+from kitbag.packing.task_sources import Task, TaskSource, load_task
 from kitbag.settings import Settings
 from kitbag.text.frontmatter import split
-from kitbag.text.hidden import code_points, find_hidden, reveal_hidden
-from kitbag.text.source import SourceError, read_text
+from kitbag.text.hidden_characters import code_points, find_hidden, reveal_hidden
+from kitbag.text.source_files import SourceError, read_text
 from kitbag.text.tokens import TokenCounter, token_counter
 
 PROTOCOL_FILE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "builtin", "protocol.md")

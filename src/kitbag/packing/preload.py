@@ -12,7 +12,7 @@ from kitbag.ledger import Entry, kept
 from kitbag.library.agents import Agent
 from kitbag.library.registry import Registry
 from kitbag.library.skills import Skill
-from kitbag.packing.delivery import deliver
+from kitbag.packing.skill_delivery import deliver
 from kitbag.text.frontmatter import field_line
 
 

@@ -17,9 +17,9 @@ from kitbag.library.registry import Registry
 from kitbag.library.skill_files import read_details
 from kitbag.library.skills import Skill, as_text, string_list
 from kitbag.library.visibility import Verdict
-from kitbag.packing.delivery import Delivery, deliver, path_variables, shown_path
-from kitbag.packing.skill_rights import SkillRights, Withhold, by_scope, rights_of
-from kitbag.text.plain_head import Metadata
+from kitbag.packing.skill_delivery import Delivery, deliver, path_variables, shown_path
+from kitbag.packing.skill_permissions import SkillRights, Withhold, by_scope, rights_of
+from kitbag.text.plain_frontmatter import Metadata
 from kitbag.text.tokens import estimate_tokens
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class SessionSkills:
             return _delivered(name, delivery.text, digest, delivery)
         text = delivery.text
         if known is not None:
-            from kitbag.packing.receipts import what_is_new
+            from kitbag.packing.skill_receipts import what_is_new
 
             text = what_is_new(name, _why_again(known, arguments), known.text, delivery.text)
         tokens = estimate_tokens(delivery.text)
@@ -230,7 +230,7 @@ class SessionSkills:
         """After compaction: the most recent first, each cut to its limit. What does not fit is no longer loaded, and
         a line says so; what was cut counts as loaded with the text it has now, so that loading it again brings the
         rest. `loaded` of each is what the conversation holds from here on."""
-        from kitbag.packing.receipts import shortened
+        from kitbag.packing.skill_receipts import shortened
 
         attached: list[Delivered] = []
         left = altogether

@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from kitbag.errors import Diagnostic, InvalidError, KitbagError
-from kitbag.library.changes import Change
+from kitbag.library.library_changes import Change
 from kitbag.library.registry import Registry
 from kitbag.library.scopes import Places, find_places
 from kitbag.library.skill_files import Details, read_details
 from kitbag.library.skills import Skill
 from kitbag.packing.catalog import DEFAULT_WINDOW, Catalog, Format, budget_of, render_agents, render_skills
 from kitbag.packing.session_skills import SessionSkills
-from kitbag.text.source import Stamp, stamp_of
+from kitbag.text.source_files import Stamp, stamp_of
 from kitbag.text.tokens import estimate_tokens
 
 if TYPE_CHECKING:

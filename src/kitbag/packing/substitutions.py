@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import NamedTuple
 
-from kitbag.packing.shell_words import Filled, fill_command
+from kitbag.packing.references.shell_quoting import Filled, fill_command
 
 _ARGUMENT = r"ARGUMENTS(?:\[(?P<place>[0-9]+)\])?(?!\w)|(?P<number>[0-9]+)(?!\w)"
 _NUMBER = re.compile(r"(?<!\\)(?:\\\\)*+\$([0-9]{1,6})(?!\w)")

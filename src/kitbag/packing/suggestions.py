@@ -8,11 +8,11 @@ Used by runtime at each message and by tools/path_skills; uses the router.
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from kitbag.library.changes import Change
+from kitbag.library.library_changes import Change
 from kitbag.library.registry import Registry
 from kitbag.library.skills import Skill, waits_for_files
 from kitbag.packing.catalog import budget_of, entry_of
-from kitbag.text.hidden import one_line, reveal_hidden
+from kitbag.text.hidden_characters import one_line, reveal_hidden
 
 MOST: Final = 5
 _OPENING: Final = "<suggested-skills>"
@@ -31,7 +31,7 @@ def suggested_skills(library: Registry, message: str, catalog: str, known: Colle
     described = frozenset(catalog.splitlines())
     if _has_all(library, described, longest):
         return ""
-    from kitbag.library.router import search
+    from kitbag.library.routing.skill_search import search
 
     said = message if len(message) <= _HEAD + _TAIL else f"{message[:_HEAD]} {message[-_TAIL:]}"
     hits = [hit for hit in search(library, said, MOST * 3) if hit.sure]

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kitbag.text.private_paths import plain_part, plain_parts
+from kitbag.text.secret_paths import plain_part, plain_parts
 
 _GIT: Final = "git runs what is written there"
 _AGENT: Final = "it configures agents, or is given to them"

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from kitbag.permissions.control_paths import control_reason, kind_reason
 from kitbag.permissions.model import Workspace, is_inside
-from kitbag.store.kept_keys import FILE as KEYS
-from kitbag.text.private_paths import private_reason, special_reason
+from kitbag.store.api_keys import FILE as KEYS
+from kitbag.text.secret_paths import private_reason, special_reason
 
 MOST_LINKS: Final = 40
 """As in the kernel."""

@@ -7,9 +7,9 @@
 Used by every interface. Opens the journal and chooses the model when it is entered; closes both when it is left.
 """
 
-from kitbag.agent.sessions import newest_session
+from kitbag.agent.session_list import newest_session
 from kitbag.assembly.base_agent import BaseAgent
-from kitbag.assembly.options import Options
+from kitbag.assembly.run_options import Options
 from kitbag.tasks.delegation import Delegated
 
 __all__ = ["Agent", "Options", "newest_session"]

@@ -9,15 +9,15 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from kitbag.errors import Diagnostic, KitbagError, worst_first
-from kitbag.library.inert import inert_configuration
+from kitbag.library.foreign_config import inert_configuration
+from kitbag.library.library_checks import nested_skills, skill_contents
 from kitbag.library.registry import Registry
-from kitbag.library.review import nested_skills, skill_contents
 from kitbag.library.scopes import Places, project_boundary
 from kitbag.permissions.model import Protection
-from kitbag.permissions.sandbox import protection
-from kitbag.permissions.workspace_items import look
-from kitbag.text.in_words import count
-from kitbag.text.source import LINK_OUTSIDE
+from kitbag.permissions.trust.workspace_items import look
+from kitbag.sandbox.confine import protection
+from kitbag.text.human_format import count
+from kitbag.text.source_files import LINK_OUTSIDE
 
 
 class FoundIn(NamedTuple):
@@ -84,8 +84,8 @@ def _workspace_links(places: Places) -> list[Diagnostic]:
 
 def _changed_plugins(home: str) -> list[Diagnostic]:
     """Plugins whose files are not what was installed. Reads all of their files."""
-    from kitbag.library.plugin_store import verify
-    from kitbag.library.plugins import installed
+    from kitbag.library.plugins.installed import installed
+    from kitbag.library.plugins.store import verify
 
     found: list[Diagnostic] = []
     for plugin in installed(home)[0]:

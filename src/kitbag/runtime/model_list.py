@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from kitbag.errors import KitbagError
 from kitbag.models.catalog import aliases, look_up
-from kitbag.models.choice import Chosen, Sources, endpoint, resolve
 from kitbag.models.local_servers import PORTS, local_models
-from kitbag.runtime.connecting import ProviderState, provider_states
+from kitbag.models.model_selection import Chosen, Sources, endpoint, resolve
+from kitbag.runtime.connect_model import ProviderState, provider_states
 
 _MOST_LOCAL = 20
 

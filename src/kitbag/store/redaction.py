@@ -8,9 +8,9 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import cast
 
-from kitbag.store.named_secrets import WORDS, hides_secret, named_spans, says_nothing
 from kitbag.store.secret_names import holds_secret
-from kitbag.store.token_shapes import STARTS, STARTS_IN_LOWER_CASE, Span, token_spans
+from kitbag.store.secrets_by_name import WORDS, hides_secret, named_spans, says_nothing
+from kitbag.store.secrets_by_pattern import STARTS, STARTS_IN_LOWER_CASE, Span, token_spans
 
 MARK = "[REDACTED]"
 SHORTEST = 6

@@ -14,12 +14,12 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from kitbag.errors import AmbiguousError, NotFoundError
-from kitbag.store.faults import point
+from kitbag.store.fault_points import point
 from kitbag.store.journal import Entry, Journal
 from kitbag.store.private_files import StoreError
-from kitbag.tasks.model import END, TASK_REQUEST, End, Kind, Task, Wish, apply
 from kitbag.tasks.owner import Owner, this_process
-from kitbag.tasks.processes import end_processes
+from kitbag.tasks.task import END, TASK_REQUEST, End, Kind, Task, Wish, apply
+from kitbag.tasks.task_processes import end_processes
 from kitbag.tasks.version import this_version
 
 STREAM: Final = "tasks"

@@ -12,23 +12,23 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, cast
 
-from kitbag.agent.shielded import to_its_end
+from kitbag.agent.shield import to_its_end
 from kitbag.errors import InvalidError, KitbagError
-from kitbag.permissions.approvals import RefusedError, outcome_digest
-from kitbag.permissions.command_runner import Ran
-from kitbag.permissions.environment import scrubbed
+from kitbag.permissions.approvals.approval import RefusedError, outcome_digest
 from kitbag.permissions.model import Judgement, Workspace
-from kitbag.permissions.sandbox import describe
+from kitbag.processes.command_runner import Ran
+from kitbag.sandbox.confine import describe
+from kitbag.sandbox.environment import scrubbed
 from kitbag.store.redaction import Redactor
 from kitbag.tasks.board import Board
-from kitbag.tasks.model import End, Task, Wish
 from kitbag.tasks.output_file import MOST_BYTES, OutputFile
-from kitbag.tasks.processes import ask_to_end, end_processes
-from kitbag.tasks.signals import Signals
-from kitbag.tasks.stand_in import lay_person, read_options
-from kitbag.tools.command_directory import inside
-from kitbag.tools.command_run import Wanted, confinement_of, in_own_thread, run_wanted
-from kitbag.tools.exit_status import answer_of, exit_code
+from kitbag.tasks.standalone_setup import lay_person, read_options
+from kitbag.tasks.stop_signals import Signals
+from kitbag.tasks.task import End, Task, Wish
+from kitbag.tasks.task_processes import ask_to_end, end_processes
+from kitbag.tools.shell.command_run import Wanted, confinement_of, in_own_thread, run_wanted
+from kitbag.tools.shell.exit_status import answer_of, exit_code
+from kitbag.tools.shell.working_directory import inside
 
 POLITE_SECONDS: Final = 1.2
 """Between asking its processes to end and ending them; whoever stops a task waits for little more than two seconds."""

@@ -8,22 +8,22 @@ import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from kitbag.agent.resume import resume
 from kitbag.agent.session import new_id
-from kitbag.agent.shielded import to_its_end
-from kitbag.agent.stored_sessions import resume
+from kitbag.agent.shield import to_its_end
 from kitbag.assembly.base_agent import BaseAgent
 from kitbag.assembly.inherited import Inherited
-from kitbag.assembly.options import Options
+from kitbag.assembly.run_options import Options
 from kitbag.errors import InvalidError, KitbagError
 from kitbag.library.agents import Agent as AgentFile
-from kitbag.permissions.approvals import Refusal
-from kitbag.permissions.decide import Permissions, child_mode
+from kitbag.permissions.approvals.approval import Refusal
+from kitbag.permissions.decisions.decide import Permissions, child_mode
 from kitbag.permissions.model import Judgement
 from kitbag.tools.delegation import Delegation, Errand, Report, Stopped
 
 if TYPE_CHECKING:  # most runs start no agent, and what that takes is imported when one does
     from kitbag.tasks.board import Board
-    from kitbag.tasks.model import Kind, Task, Wish
+    from kitbag.tasks.task import Kind, Task, Wish
 
 DEEPEST: Final = 3
 AT_ONCE: Final = 20
@@ -34,7 +34,7 @@ class Shared:
     """What all agents of one process have in common."""
 
     def __init__(self, board: "Board", at_once: int = AT_ONCE) -> None:
-        from kitbag.tasks.signals import Signals
+        from kitbag.tasks.stop_signals import Signals
 
         self.board = board
         self.signals = Signals(board)
@@ -101,7 +101,7 @@ class Delegated:
     # What may be started
 
     def facts(self, agent: str, resume: str) -> tuple[tuple[str, str], ...]:
-        from kitbag.tasks.agent_rights import tools_in_words
+        from kitbag.tasks.agent_permissions import tools_in_words
 
         definition = self._usable(agent)
         mode = child_mode(self._inherited().mode, definition.permission_mode)
@@ -143,7 +143,7 @@ class Delegated:
         if errand.resume:
             return await self._resume(errand, wish, background, progress)
         if wish.pack:
-            from kitbag.tasks.packed_errand import packed
+            from kitbag.tasks.packed_task import packed
 
             wish, warnings = await asyncio.to_thread(packed, wish, self._inherited(), definition)
             for warning in warnings:
@@ -172,14 +172,14 @@ class Delegated:
 
     async def _take_back(self, task_id: str) -> None:
         """Nobody has been told of it."""
-        from kitbag.tasks.stopping import stop_task
+        from kitbag.tasks.stop import stop_task
 
         with contextlib.suppress(KitbagError):
             await stop_task(self.board, self.board.find(task_id), "cancelled")
 
     def _wish(self, errand: Errand, definition: AgentFile) -> "Wish":
-        from kitbag.tasks.agent_rights import MARK, mark_of, with_rules_said
-        from kitbag.tasks.model import Wish
+        from kitbag.tasks.agent_permissions import MARK, mark_of, with_rules_said
+        from kitbag.tasks.task import Wish
 
         inherited = self._inherited()
         wish = Wish(
@@ -257,8 +257,8 @@ class Delegated:
 
     async def _break_off(self, task: "Task", error: BaseException) -> None:
         """The first end counts."""
-        from kitbag.tasks.model import End
         from kitbag.tasks.owner import this_process
+        from kitbag.tasks.task import End
 
         with contextlib.suppress(KitbagError):
             task = self.board.find(task.id)
@@ -275,7 +275,7 @@ class Delegated:
         self, command: str, description: str, directory: str, seconds: float, judgement: Judgement
     ) -> Report:
         from kitbag.tasks.command_task import with_decision
-        from kitbag.tasks.model import Wish
+        from kitbag.tasks.task import Wish
 
         inherited = self._inherited()
         wish = Wish(
@@ -365,7 +365,7 @@ class Delegated:
         return [self._report(task) for task in begun if task.background and not task.is_finished]
 
     async def stop(self, task_id: str) -> Stopped:
-        from kitbag.tasks.stopping import stop_task
+        from kitbag.tasks.stop import stop_task
 
         return await stop_task(self.board, self.board.find(task_id, self._ours()), "model")
 

@@ -8,8 +8,8 @@ from typing import Final
 
 from kitbag.agent.session import NOTE
 from kitbag.tasks.board import Board
-from kitbag.tasks.model import Task
-from kitbag.text.hidden import one_line
+from kitbag.tasks.task import Task
+from kitbag.text.hidden_characters import one_line
 from kitbag.tools.task import delimited
 
 LONGEST: Final = 4_000

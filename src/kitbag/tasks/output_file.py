@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 from kitbag.store import private_files
 from kitbag.store.private_files import StoreError, cannot
 from kitbag.store.redaction import Redactor
-from kitbag.tools.command_output import tidy
-from kitbag.tools.read import amount
+from kitbag.tools.files.read import amount
+from kitbag.tools.shell.command_output import tidy
 
 MOST_BYTES: Final = 100_000_000
 FOLDER: Final = "output"

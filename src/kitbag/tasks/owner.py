@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, NamedTuple, cast
 
 from kitbag.processes.process_table import exists, info_of, is_pid, user_of
-from kitbag.processes.signalling import HAS_ENDED
+from kitbag.processes.signals import HAS_ENDED
 
 
 class Owner(NamedTuple):

@@ -7,15 +7,15 @@ import contextlib
 import os
 from collections.abc import Iterator
 
-from kitbag.agent.records import Totals
+from kitbag.agent.resume import resume
 from kitbag.agent.session import Session
-from kitbag.agent.stored_sessions import resume
+from kitbag.agent.session_records import Totals
 from kitbag.errors import KitbagError
 from kitbag.store.journal import Journal
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.board import Board
-from kitbag.tasks.model import End, Task, TaskStatus
 from kitbag.tasks.output_file import PIECE_BYTES, Piece, read_end, read_piece
+from kitbag.tasks.task import End, Task, TaskStatus
 from kitbag.tools.delegation import Report
 
 

@@ -12,19 +12,19 @@ from typing import Any, Final
 
 from kitbag.agent.run import Run
 from kitbag.agent.session import PREFIX
-from kitbag.agent.shielded import to_its_end
+from kitbag.agent.shield import to_its_end
 from kitbag.assembly.base_agent import BaseAgent
 from kitbag.assembly.inherited import Inherited
 from kitbag.errors import KitbagError
 from kitbag.events import Event, Notice, RunEnded, ToolFinished, ToolProgress, ToolStarted, TurnEnded
-from kitbag.tasks.agent_rights import must_be_the_same, must_still_be_allowed
+from kitbag.tasks.agent_permissions import must_be_the_same, must_still_be_allowed
 from kitbag.tasks.board import Board
-from kitbag.tasks.lacking import lacking
-from kitbag.tasks.model import End, Task, TaskStatus, Wish, asked_by
-from kitbag.tasks.processes import end_processes
+from kitbag.tasks.missing_needs import lacking
 from kitbag.tasks.reports import end_so_far, sessions_of, spent_before
-from kitbag.tasks.signals import Signals
+from kitbag.tasks.stop_signals import Signals
 from kitbag.tasks.subagent import Subagent
+from kitbag.tasks.task import End, Task, TaskStatus, Wish, asked_by
+from kitbag.tasks.task_processes import end_processes
 from kitbag.tasks.watchdog import Phase, Watchdog
 from kitbag.tasks.worktree import Worktree, in_worktree, keep_changes, make_worktree
 from kitbag.tools.delegation import Delegation
@@ -206,7 +206,7 @@ class TaskRunner:
             return end, wanted
 
     async def _hold_to(self, contract: Mapping[str, Any], answer: str) -> None:
-        from kitbag.tasks.packed_errand import breaches
+        from kitbag.tasks.packed_task import breaches
 
         for problem in await asyncio.to_thread(breaches, contract, answer, self.inherited.ground.workspace.root):
             await self.board.warn(self.task.id, f"not as required: {problem}")

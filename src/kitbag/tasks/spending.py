@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from kitbag.agent.session import PREFIX
 from kitbag.store.journal import Journal
-from kitbag.tasks.model import Task
 from kitbag.tasks.reports import sessions_of
+from kitbag.tasks.task import Task
 
 
 class _Read(NamedTuple):

@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, Final
 from kitbag.agent.ask_model import Emit
 from kitbag.agent.execute import Executor
 from kitbag.agent.loop import CUT_OFF
+from kitbag.agent.resume import resume
 from kitbag.agent.session import PREFIX, Session
-from kitbag.agent.stored_sessions import resume
 from kitbag.assembly.base_agent import BaseAgent
 from kitbag.assembly.inherited import Inherited
+from kitbag.assembly.mcp_servers import told_unknown
 from kitbag.assembly.model_choice import Wishes, choose_model
-from kitbag.assembly.requests import Requests
-from kitbag.assembly.servers import told_unknown
+from kitbag.assembly.user_messages import Requests
 from kitbag.errors import InvalidError
 from kitbag.library.agents import Agent as AgentFile
 from kitbag.messages import Image, Text
-from kitbag.permissions.decide import Permissions, child_mode
-from kitbag.tasks.model import FINISHED, End, Wish, asked_by
-from kitbag.text.hidden import reveal_hidden
+from kitbag.permissions.decisions.decide import Permissions, child_mode
+from kitbag.tasks.task import FINISHED, End, Wish, asked_by
+from kitbag.text.hidden_characters import reveal_hidden
 from kitbag.tools.base import Context, Outcome, Tool, failure
 from kitbag.tools.toolset import Toolset
 

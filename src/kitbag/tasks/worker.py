@@ -16,25 +16,25 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from kitbag.agent.session import PREFIX
 from kitbag.assembly.inherited import Inherited
-from kitbag.assembly.journals import open_journal
+from kitbag.assembly.open_journal import open_journal
 from kitbag.errors import KitbagError
 from kitbag.events import Notice
-from kitbag.permissions.approval_queue import ApprovalQueue, QueueApprover
-from kitbag.permissions.approvals import Answer, Approvals, Question
+from kitbag.permissions.approvals.approval import Answer, Approvals, Question
+from kitbag.permissions.approvals.queue import ApprovalQueue, QueueApprover
 from kitbag.store.journal import Journal
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.board import Board
 from kitbag.tasks.command_task import CommandTask
 from kitbag.tasks.delegation import DEEPEST, Delegated, Shared
-from kitbag.tasks.model import End, Task, Wish, asked_by
 from kitbag.tasks.owner import Owner, this_process
-from kitbag.tasks.processes import end_processes
 from kitbag.tasks.reports import end_so_far
 from kitbag.tasks.runner import TaskRunner
-from kitbag.tasks.stand_in import lay_inherited, read_options
+from kitbag.tasks.standalone_setup import lay_inherited, read_options
+from kitbag.tasks.task import End, Task, Wish, asked_by
+from kitbag.tasks.task_processes import end_processes
 from kitbag.tasks.version import is_newer, this_version
 from kitbag.tasks.watchdog import Phase, Watchdog
-from kitbag.tasks.worker_grounds import Grounds
+from kitbag.tasks.worker_environments import Grounds
 from kitbag.tasks.worker_lock import give_sign_of_life, locked, read_lock
 from kitbag.tasks.worker_process import bound_log, ignored_damage
 

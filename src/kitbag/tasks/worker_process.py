@@ -15,11 +15,11 @@ from collections.abc import Generator
 from typing import Final, NamedTuple
 
 from kitbag.processes.process_table import holds_file
-from kitbag.processes.signalling import detach, send_signal
+from kitbag.processes.signals import detach, send_signal
 from kitbag.store.private_files import StoreError
 from kitbag.tasks.board import Board
 from kitbag.tasks.owner import this_process
-from kitbag.tasks.processes import MARK
+from kitbag.tasks.task_processes import MARK
 from kitbag.tasks.version import is_newer, this_version
 from kitbag.tasks.worker_lock import (
     GIVEN,

@@ -9,9 +9,9 @@ import os
 import re
 from typing import NamedTuple
 
-from kitbag.text.guarded_yaml import YamlError, YamlProblem, read_yaml
-from kitbag.text.plain_head import Metadata, read_plain
-from kitbag.text.source import (
+from kitbag.text.plain_frontmatter import Metadata, read_plain
+from kitbag.text.safe_yaml import YamlError, YamlProblem, read_yaml
+from kitbag.text.source_files import (
     Boundary,
     Problem,
     SourceError,

@@ -11,7 +11,7 @@ import re
 from typing import Final, Literal, NamedTuple
 
 from kitbag.text.prose_blocks import CommandFence, scan_blocks
-from kitbag.text.source import Problem
+from kitbag.text.source_files import Problem
 
 Kind = Literal["file", "variable", "environment", "command", "escape"]
 

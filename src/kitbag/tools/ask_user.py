@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from kitbag.errors import KitbagError
-from kitbag.text.hidden import one_line, reveal_hidden
+from kitbag.text.hidden_characters import one_line, reveal_hidden
 from kitbag.tools.base import Arguments, Context, Outcome, PersonQuestion, Tool, answer, description, failure
 
 MOST_QUESTIONS: Final = 4

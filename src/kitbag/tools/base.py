@@ -17,7 +17,7 @@ from kitbag.library.registry import Registry
 from kitbag.messages import Image, Text
 from kitbag.models.provider import ToolSpec
 from kitbag.packing.session_skills import Loaded, SessionSkills
-from kitbag.permissions.decide import Permissions
+from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import Judgement, Workspace
 from kitbag.tools.delegation import Delegation
 from kitbag.tools.seen_files import SeenFiles

@@ -6,7 +6,7 @@ Used by task and bash; values and one protocol.
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from kitbag.permissions.decide import Permissions
+from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import Judgement
 
 

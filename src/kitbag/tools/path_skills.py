@@ -16,8 +16,8 @@ from kitbag.packing.catalog import entry_of
 from kitbag.packing.session_skills import SessionSkills
 from kitbag.packing.suggestions import MOST, skills_for_file, told_in
 from kitbag.permissions.model import is_inside
-from kitbag.text.plain_head import Value
-from kitbag.tools.globs import GlobError, alternatives, path_regex
+from kitbag.text.plain_frontmatter import Value
+from kitbag.tools.search.glob_patterns import GlobError, alternatives, path_regex
 
 USES_A_FILE: Final = {"Read": "file_path", "Write": "file_path", "Edit": "file_path", "NotebookEdit": "notebook_path"}
 """The tools that work with one file, and what they call it."""

@@ -13,7 +13,7 @@ from kitbag.packing.catalog import entry_of
 from kitbag.packing.session_skills import Fork
 from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer, description, failure
 from kitbag.tools.delegation import Delegation, Errand
-from kitbag.tools.places import visible
+from kitbag.tools.files.paths import visible
 from kitbag.tools.task import told
 
 MOST_FOUND = 20
@@ -62,7 +62,7 @@ async def run_fork(fork: Fork, context: Context, delegation: Delegation) -> Outc
 
 
 async def _search(arguments: SearchArguments, context: Context) -> Outcome:
-    from kitbag.library.router import search
+    from kitbag.library.routing.skill_search import search
 
     hits = search(context.library, arguments.query, MOST_FOUND)
     if not hits:

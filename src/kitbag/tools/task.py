@@ -9,8 +9,8 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from kitbag.text.hidden import one_line, reveal_hidden
-from kitbag.text.in_words import count, duration
+from kitbag.text.hidden_characters import one_line, reveal_hidden
+from kitbag.text.human_format import count, duration
 from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer, description
 from kitbag.tools.delegation import Delegation, Errand, Report
 

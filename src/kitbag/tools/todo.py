@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from kitbag.messages import ToolCall
-from kitbag.text.hidden import one_line, reveal_hidden
+from kitbag.text.hidden_characters import one_line, reveal_hidden
 from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer, description
 
 MOST: Final = 100

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from kitbag.models.provider import ToolSpec
-from kitbag.permissions.decide import Permissions
+from kitbag.permissions.decisions.decide import Permissions
 from kitbag.tools.base import Tool
 
 

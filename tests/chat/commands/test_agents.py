@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from conftest import World
-from kitbag.chat.blocks import Table
 from kitbag.errors import NotFoundError, UsageError
 from kitbag.text.tokens import estimate_tokens
+from kitbag.views.blocks import Table
 from support.talking_face import TalkingFace, talking
 
 HELPER = "---\nname: helper\ndescription: Helps out.\ntools: Read, Grep\npermissionMode: plan\n---\nHelp them all.\n"

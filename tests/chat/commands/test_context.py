@@ -6,10 +6,10 @@ import json
 import pytest
 
 from conftest import World
-from kitbag.chat.blocks import Bars, Table
 from kitbag.chat.commands.context import bars_of
-from kitbag.runtime.context import context_of
+from kitbag.runtime.context_report import context_of
 from kitbag.testing import Step
+from kitbag.views.blocks import Bars, Table
 from support.talking_face import talking
 
 

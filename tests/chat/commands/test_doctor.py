@@ -3,7 +3,7 @@
 import asyncio
 
 from conftest import World
-from kitbag.chat.blocks import Remark
+from kitbag.views.blocks import Remark
 from support.talking_face import talking
 
 

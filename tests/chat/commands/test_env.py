@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from conftest import World
-from kitbag.chat.blocks import Table, Verbatim
 from kitbag.errors import NotFoundError
-from kitbag.runtime.context import context_of
+from kitbag.runtime.context_report import context_of
+from kitbag.views.blocks import Table, Verbatim
 from support.talking_face import Talk, talking
 
 

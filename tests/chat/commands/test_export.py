@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from conftest import World
-from kitbag.chat.blocks import Verbatim
 from kitbag.errors import KitbagError
 from kitbag.messages import Usage
-from kitbag.runtime.exporting import usual_name
+from kitbag.runtime.export import usual_name
 from kitbag.testing import Step
+from kitbag.views.blocks import Verbatim
 from support.talking_face import Talk, TalkingFace, talking
 
 READ = (("c1", "Read", json.dumps({"file_path": "a.txt"})),)

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from conftest import World
-from kitbag.chat.blocks import Fields, Table
 from kitbag.chat.commands import COMMANDS
 from kitbag.errors import NotFoundError
+from kitbag.views.blocks import Fields, Table
 from support.talking_face import talking
 
 

@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 from conftest import World
-from kitbag.chat.blocks import Table
 from kitbag.chat.commands.mode import ORDER, next_mode
-from kitbag.chat.face import Form
+from kitbag.chat.ui import Form
 from kitbag.errors import UsageError
-from kitbag.permissions.decide import Permissions
+from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import Protection
-from kitbag.permissions.rules import Rules
+from kitbag.permissions.rules.rule import Rules
+from kitbag.views.blocks import Table
 from support import needs
 from support.talking_face import TalkingFace, talking
 

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from conftest import World
-from kitbag.chat.blocks import Table
 from kitbag.errors import InvalidError, UsageError
 from kitbag.testing import ModelServer, Rule, Script, Step
+from kitbag.views.blocks import Table
 from support.talking_face import TalkingFace, talking
 
 KEY = "sk-ant-very-secret-0123456789"

@@ -6,10 +6,10 @@ import json
 import pytest
 
 from conftest import World
-from kitbag.chat.blocks import Table
 from kitbag.errors import UsageError
-from kitbag.permissions.approvals import Answer, Question
+from kitbag.permissions.approvals.approval import Answer, Question
 from kitbag.testing import Step
+from kitbag.views.blocks import Table
 from support import needs
 from support.talking_face import talking
 

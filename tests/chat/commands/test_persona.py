@@ -8,13 +8,13 @@ import pytest
 
 from chat.answering import Answer
 from conftest import World
-from kitbag.assembly.options import Options
-from kitbag.chat.blocks import Fields, Table
+from kitbag.assembly.run_options import Options
 from kitbag.chat.chat import Chat
 from kitbag.errors import KitbagError, NotFoundError, UsageError
-from kitbag.library.left_out import LeftOutError
+from kitbag.library.untrusted_items import LeftOutError
 from kitbag.runtime.agent import Agent
 from kitbag.testing import Step
+from kitbag.views.blocks import Fields, Table
 from support.talking_face import Talk, TalkingFace, talking
 
 TEAM = ".kitbag/skills/data"

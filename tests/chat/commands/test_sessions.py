@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from conftest import World
-from kitbag.assembly.options import Options
-from kitbag.chat.blocks import Remark
-from kitbag.chat.face import Filled, Form
+from kitbag.assembly.run_options import Options
+from kitbag.chat.ui import Filled, Form
 from kitbag.errors import AmbiguousError, InvalidError, KitbagError, NotFoundError
 from kitbag.messages import Message, Text, message_to_json
 from kitbag.runtime.agent import Agent
-from kitbag.runtime.open_sessions import held_open, is_open
+from kitbag.runtime.session_locks import held_open, is_open
 from kitbag.store.journal import Journal, journal_path
 from kitbag.store.redaction import Redactor
+from kitbag.views.blocks import Remark
 from support.talking_face import Talk, TalkingFace, talking
 
 pytestmark = pytest.mark.usefixtures("at_home")

@@ -6,10 +6,10 @@ import json
 import pytest
 
 from conftest import World
-from kitbag.chat.blocks import Table
 from kitbag.errors import InvalidError, NotFoundError, UsageError
 from kitbag.testing import Step
 from kitbag.text.tokens import estimate_tokens
+from kitbag.views.blocks import Table
 from support.talking_face import Talk, TalkingFace, talking
 
 

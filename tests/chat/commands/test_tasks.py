@@ -5,14 +5,14 @@ import asyncio
 import pytest
 
 from chat.held import WaitingFace, begun, held, workshop_at_home
-from kitbag.chat.blocks import Table, Verbatim
 from kitbag.chat.commands.tasks import stop_command, tasks_command
-from kitbag.chat.face import Filled, Form
+from kitbag.chat.ui import Filled, Form
 from kitbag.errors import AmbiguousError, InvalidError, NotFoundError, UsageError
-from kitbag.permissions.approval_queue import ApprovalQueue
-from kitbag.permissions.approvals import Answer
-from kitbag.permissions.command_leash import MARK
-from kitbag.tasks.model import End
+from kitbag.permissions.approvals.approval import Answer
+from kitbag.permissions.approvals.queue import ApprovalQueue
+from kitbag.processes.descendants import MARK
+from kitbag.tasks.task import End
+from kitbag.views.blocks import Table, Verbatim
 from support.talking_face import Talk, TalkingFace
 from support.waiting import TEST_TIMEOUT, until_true
 from support.workshop import Workshop, call

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from conftest import World
-from kitbag.chat.blocks import Diff, Table
 from kitbag.errors import NotFoundError, UsageError
-from kitbag.runtime.undoing import Undoing
+from kitbag.runtime.undo import Undoing
 from kitbag.testing import Step
+from kitbag.views.blocks import Diff, Table
 from support.talking_face import TalkingFace, talking
 from support.waiting import TEST_TIMEOUT, until_true
 

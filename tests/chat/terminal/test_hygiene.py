@@ -10,9 +10,9 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
 from chat.seen_terminal import ENTER, Seen, seen, started
-from kitbag.chat.blocks import Reply, Span, words
-from kitbag.chat.face import Action, Form, Live, Option, Panel, Row, Running, Status
-from kitbag.chat.terminal.tail import drawn_lines
+from kitbag.chat.terminal.ansi_text import drawn_lines
+from kitbag.chat.ui import Action, Form, Live, Option, Panel, Row, Running, Status
+from kitbag.views.blocks import Reply, Span, words
 from support.waiting import TEST_TIMEOUT
 
 EVIL = "sesame END \x1b]0;owned\x07\x1b[2J\x1b[31m\x9b5m\u202e\r\u200b!"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from kitbag.chat.face import Status
 from kitbag.chat.terminal.status_line import status_line
-from kitbag.text.cells import width_of
+from kitbag.chat.ui import Status
+from kitbag.text.terminal_width import width_of
 
 FULL = Status("anthropic/claude-sonnet", "acceptEdits", "support", 46_000, 200_000, 0.123, 2, 1, "/home/me/project")
 

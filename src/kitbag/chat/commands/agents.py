@@ -6,19 +6,19 @@ A panel in which they are switched on and off where the face has panels; else a 
 import asyncio
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kitbag.chat.blocks import Block, Fields, Remark, Span, Table, words
 from kitbag.chat.commands.switching import switch_item
-from kitbag.chat.face import Action, Panel, Row
-from kitbag.chat.panel_rows import Cells, aligned
+from kitbag.chat.panel_columns import Cells, aligned
+from kitbag.chat.ui import Action, Panel, Row
 from kitbag.errors import KitbagError, UsageError
-from kitbag.library.agent_card import agent_fields, body_of, tools_in_words
 from kitbag.library.agents import Agent
 from kitbag.library.registry import Registry
 from kitbag.library.visibility import Verdict
 from kitbag.packing.catalog import listed_in, name_in_list
-from kitbag.text.hidden import one_line
-from kitbag.text.in_words import count, short_home, short_path
+from kitbag.text.hidden_characters import one_line
+from kitbag.text.human_format import count, short_home, short_path
 from kitbag.text.tokens import estimate_tokens
+from kitbag.views.agent_card import agent_fields, body_of, tools_in_words
+from kitbag.views.blocks import Block, Fields, Remark, Span, Table, words
 
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat

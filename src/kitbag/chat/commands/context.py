@@ -3,9 +3,9 @@
 import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
-from kitbag.chat.blocks import Bar, Bars, Block, Remark, Table, Tone, words
-from kitbag.runtime.context import context_of_agent
-from kitbag.text.in_words import short_path
+from kitbag.runtime.context_report import context_of_agent
+from kitbag.text.human_format import short_path
+from kitbag.views.blocks import Bar, Bars, Block, Remark, Table, Tone, words
 
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat

@@ -3,11 +3,11 @@
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from kitbag.chat.blocks import Block, Fields, Remark, Table, words
 from kitbag.library.registry import Registry
-from kitbag.permissions.in_words import protection_in_words
 from kitbag.runtime.doctor import Findings, examine
-from kitbag.text.in_words import short_path
+from kitbag.text.human_format import short_path
+from kitbag.views.blocks import Block, Fields, Remark, Table, words
+from kitbag.views.permissions import protection_in_words
 
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat

@@ -8,10 +8,10 @@ import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from kitbag.agent.context_ledger import AtThisMoment, pieces_of
-from kitbag.chat.blocks import Block, Table, Verbatim, words
 from kitbag.errors import NotFoundError
 from kitbag.models.provider import ToolSpec
-from kitbag.text.in_words import count, did_you_mean, short_path
+from kitbag.text.human_format import count, did_you_mean, short_path
+from kitbag.views.blocks import Block, Table, Verbatim, words
 
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat

@@ -10,14 +10,14 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kitbag.agent.shielded import too_late_to_cancel
-from kitbag.chat.blocks import Block, Remark, Verbatim, words
-from kitbag.chat.face import Form, Option
+from kitbag.agent.shield import too_late_to_cancel
+from kitbag.chat.ui import Form, Option
 from kitbag.errors import InvalidError
-from kitbag.permissions.beneath import write_file
 from kitbag.permissions.paths import Facts, examine
-from kitbag.runtime.exporting import about, as_json, as_markdown, usual_name
-from kitbag.text.in_words import short_path
+from kitbag.permissions.safe_open import write_file
+from kitbag.runtime.export import about, as_json, as_markdown, usual_name
+from kitbag.text.human_format import short_path
+from kitbag.views.blocks import Block, Remark, Verbatim, words
 
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat

@@ -3,13 +3,13 @@
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from kitbag.chat.blocks import Block, Fields, Remark, Table, words
 from kitbag.chat.commands import COMMANDS, Command
 from kitbag.errors import KitbagError, NotFoundError
 from kitbag.library.registry import Registry
 from kitbag.library.skills import Skill
-from kitbag.text.hidden import one_line
-from kitbag.text.in_words import count, did_you_mean, short_path
+from kitbag.text.hidden_characters import one_line
+from kitbag.text.human_format import count, did_you_mean, short_path
+from kitbag.views.blocks import Block, Fields, Remark, Table, words
 
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat

@@ -3,13 +3,13 @@
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from kitbag.chat.blocks import Block, Remark, Table, words
-from kitbag.chat.face import Form, Option
+from kitbag.chat.ui import Form, Option
 from kitbag.errors import UsageError
-from kitbag.library.modes import MEANINGS, Mode
-from kitbag.permissions.in_words import protection_in_words
-from kitbag.permissions.rule_files import mode_said
-from kitbag.text.in_words import did_you_mean
+from kitbag.library.dialects.permission_modes import MEANINGS, Mode
+from kitbag.permissions.rules.load import mode_said
+from kitbag.text.human_format import did_you_mean
+from kitbag.views.blocks import Block, Remark, Table, words
+from kitbag.views.permissions import protection_in_words
 
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat

@@ -3,12 +3,12 @@
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from kitbag.assembly.sources import model_sources
-from kitbag.chat.blocks import Block, Fields, Table, words
-from kitbag.chat.face import Form, Option
-from kitbag.models.choice import Chosen, Sources
+from kitbag.assembly.model_sources import model_sources
+from kitbag.chat.ui import Form, Option
+from kitbag.models.model_selection import Chosen, Sources
 from kitbag.runtime.model_list import Had, about_model, missing_keys, models_to_have, price_in_words
 from kitbag.settings import load_settings
+from kitbag.views.blocks import Block, Fields, Table, words
 
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat

@@ -6,15 +6,15 @@ Nothing is run. Rules are changed in the settings, or by the answer to a questio
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from kitbag.chat.blocks import Block, Fields, Line, Lines, Remark, Span, Table, Tone, words
 from kitbag.errors import UsageError
-from kitbag.library.tool_aliases import CANONICAL, close_to
-from kitbag.permissions.decide import Permissions
-from kitbag.permissions.in_words import VERDICTS, examples_in_words, protection_in_words, sandbox_in_words
+from kitbag.library.dialects.tool_aliases import CANONICAL, close_to
+from kitbag.permissions.decisions.decide import Permissions
 from kitbag.permissions.model import Effect, Judgement
-from kitbag.permissions.rules import COMPANIONS
-from kitbag.permissions.subjects import arguments_for, read_use
-from kitbag.text.in_words import count, short_path
+from kitbag.permissions.rules.rule import COMPANIONS
+from kitbag.permissions.rules.tool_use_syntax import arguments_for, read_use
+from kitbag.text.human_format import count, short_path
+from kitbag.views.blocks import Block, Fields, Line, Lines, Remark, Span, Table, Tone, words
+from kitbag.views.permissions import VERDICTS, examples_in_words, protection_in_words, sandbox_in_words
 
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat

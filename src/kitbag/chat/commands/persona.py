@@ -7,13 +7,13 @@ Used by the chat. The change itself is the runtime's; whatever is shown of it be
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kitbag.chat.blocks import Block, Fields, Remark, Table, words
-from kitbag.chat.face import Form, Option
+from kitbag.chat.ui import Form, Option
 from kitbag.errors import NotFoundError, UsageError
 from kitbag.library.registry import NOBODY
+from kitbag.views.blocks import Block, Fields, Remark, Table, words
 
 if TYPE_CHECKING:
-    from kitbag.assembly.persona_change import PersonaChange
+    from kitbag.assembly.switch_persona import PersonaChange
     from kitbag.chat.chat import Chat
     from kitbag.library.registry import Registry
 

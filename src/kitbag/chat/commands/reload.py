@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from kitbag.chat.blocks import Block, Remark, words
+from kitbag.views.blocks import Block, Remark, words
 
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat

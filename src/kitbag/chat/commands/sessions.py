@@ -5,17 +5,17 @@ import os
 import shlex
 from typing import TYPE_CHECKING, Final
 
-from kitbag.agent.sessions import Summary, find_session, list_sessions
-from kitbag.assembly.options import Options
-from kitbag.chat.blocks import Remark, words
-from kitbag.chat.face import Form, Option
+from kitbag.agent.session_list import Summary, find_session, list_sessions
+from kitbag.assembly.run_options import Options
 from kitbag.chat.status import estimated_use
+from kitbag.chat.ui import Form, Option
 from kitbag.errors import InvalidError, NotFoundError
 from kitbag.events import Compacted, Event, Notice, Retrying
-from kitbag.runtime.open_sessions import check_not_open, is_open
-from kitbag.tasks.views import seconds_since
-from kitbag.text.hidden import one_line
-from kitbag.text.in_words import ago, count, money
+from kitbag.runtime.session_locks import check_not_open, is_open
+from kitbag.text.hidden_characters import one_line
+from kitbag.text.human_format import ago, count, money
+from kitbag.views.blocks import Remark, words
+from kitbag.views.tasks import seconds_since
 
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat

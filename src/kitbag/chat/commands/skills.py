@@ -7,19 +7,19 @@ Uses packing/skill_standing for the reasons, library/states to switch.
 import asyncio
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kitbag.chat.blocks import Block, Fields, Remark, Span, Table, Tone, words
 from kitbag.chat.commands import COMMANDS
 from kitbag.chat.commands.switching import switch_item
-from kitbag.chat.face import Action, Panel, Row
-from kitbag.chat.panel_rows import Cells, aligned
+from kitbag.chat.panel_columns import Cells, aligned
+from kitbag.chat.ui import Action, Panel, Row
 from kitbag.errors import Diagnostic, NotFoundError, UsageError
-from kitbag.library.left_out import LeftOut
 from kitbag.library.registry import Registry
 from kitbag.library.skills import Skill
+from kitbag.library.untrusted_items import LeftOut
 from kitbag.packing.catalog import Budget, budget_of
-from kitbag.packing.skill_standing import Standing, left_out_skills, standing_of, standings
+from kitbag.packing.catalog_status import Standing, left_out_skills, standing_of, standings
 from kitbag.settings import STATES, State
-from kitbag.text.in_words import count, did_you_mean, short_path
+from kitbag.text.human_format import count, did_you_mean, short_path
+from kitbag.views.blocks import Block, Fields, Remark, Span, Table, Tone, words
 
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat
@@ -219,7 +219,7 @@ async def _show(chat: "Chat", name: str) -> None:
     asked = _asked(chat)
 
     def look() -> list[Block]:
-        from kitbag.packing.skill_card import card, card_fields, file_rows
+        from kitbag.views.skill_card import card, card_fields, file_rows
 
         library = asked.library
         skill = library.find_skill(name)

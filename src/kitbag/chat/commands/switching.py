@@ -3,11 +3,11 @@
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from kitbag.agent.shielded import too_late_to_cancel
-from kitbag.chat.blocks import Block, Remark, words
-from kitbag.library.states import Group, switch
+from kitbag.agent.shield import too_late_to_cancel
+from kitbag.library.item_states import Group, switch
 from kitbag.settings import State
-from kitbag.text.in_words import short_path
+from kitbag.text.human_format import short_path
+from kitbag.views.blocks import Block, Remark, words
 
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat

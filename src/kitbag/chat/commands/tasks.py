@@ -9,19 +9,19 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
-from kitbag.agent.shielded import too_late_to_cancel
-from kitbag.chat.blocks import Remark, words
-from kitbag.chat.face import Action, Form, Option, Panel
+from kitbag.agent.shield import too_late_to_cancel
 from kitbag.chat.task_blocks import COLUMNS, LiveTasks, blocks_of_page, blocks_of_task, page_of, table_of
+from kitbag.chat.ui import Action, Form, Option, Panel
 from kitbag.errors import KitbagError, NotFoundError, UsageError
-from kitbag.permissions.approval_queue import NOT_WRITTEN_DOWN, ApprovalQueue, Waiting, check_person
-from kitbag.permissions.approvals import Answer
+from kitbag.permissions.approvals.approval import Answer
+from kitbag.permissions.approvals.queue import NOT_WRITTEN_DOWN, ApprovalQueue, Waiting, check_person
 from kitbag.tasks.board import Board
-from kitbag.tasks.model import Task
-from kitbag.tasks.questions import questions_of, with_all_below
-from kitbag.tasks.resuming import check_resumable, resume_task
-from kitbag.tasks.stopping import stop_task, told_stopped
+from kitbag.tasks.resume import check_resumable, resume_task
+from kitbag.tasks.stop import stop_task, told_stopped
+from kitbag.tasks.task import Task
+from kitbag.tasks.task_approvals import questions_of, with_all_below
 from kitbag.tasks.worker_process import look_after
+from kitbag.views.blocks import Remark, words
 
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat

@@ -6,12 +6,12 @@
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from kitbag.agent.shielded import too_late_to_cancel
-from kitbag.chat.blocks import Block, Diff, Remark, Table, words
-from kitbag.chat.face import Form, Option
+from kitbag.agent.shield import too_late_to_cancel
+from kitbag.chat.ui import Form, Option
 from kitbag.errors import UsageError
-from kitbag.runtime.undoing import CUT_OFF, WORDS, Planned, Undoing, failed, result_in_words
-from kitbag.text.in_words import count, short_path
+from kitbag.runtime.undo import CUT_OFF, WORDS, Planned, Undoing, failed, result_in_words
+from kitbag.text.human_format import count, short_path
+from kitbag.views.blocks import Block, Diff, Remark, Table, words
 
 if TYPE_CHECKING:
     from kitbag.chat.chat import Chat

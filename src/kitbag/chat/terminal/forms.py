@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from kitbag.chat.blocks import Line, Span
-from kitbag.chat.face import Filled, Form, Option
-from kitbag.chat.terminal.text import STYLES, Drawn, wrap
-from kitbag.text.cells import cut, width_of
+from kitbag.chat.terminal.text_fragments import STYLES, Drawn, wrap
+from kitbag.chat.ui import Filled, Form, Option
+from kitbag.text.terminal_width import cut, width_of
+from kitbag.views.blocks import Line, Span
 
 QUIET_SECONDS: Final = 0.3
 """Keys count as an answer when nobody has typed for so long."""

@@ -31,16 +31,16 @@ from prompt_toolkit.layout.processors import (
     TransformationInput,
 )
 
-from kitbag.chat.face import Live, Status, Submitted
-from kitbag.chat.terminal.asking import Asking
-from kitbag.chat.terminal.line import Line
-from kitbag.chat.terminal.live import Tail, live_lines
-from kitbag.chat.terminal.opening import Opening
-from kitbag.chat.terminal.rows import Rows
+from kitbag.chat.terminal.form_queue import Asking
+from kitbag.chat.terminal.input_line import Line
+from kitbag.chat.terminal.live_region import Tail, live_lines
+from kitbag.chat.terminal.panel_runner import Opening
+from kitbag.chat.terminal.static_rows import Rows
 from kitbag.chat.terminal.status_line import hint_line, status_line
-from kitbag.chat.terminal.text import STYLES, Drawn, around, drawable, joined
-from kitbag.text.cells import cut, width_of
-from kitbag.text.hidden import find_hidden
+from kitbag.chat.terminal.text_fragments import STYLES, Drawn, around, drawable, joined
+from kitbag.chat.ui import Live, Status, Submitted
+from kitbag.text.hidden_characters import find_hidden
+from kitbag.text.terminal_width import cut, width_of
 
 PROMPT: Final = "> "
 _MOST_COMPLETIONS: Final = 8

@@ -13,7 +13,7 @@ from typing import Final
 
 from prompt_toolkit.input import Input
 
-from kitbag.chat.last_resort import end_for_sure, stand_down
+from kitbag.chat.forced_exit import end_for_sure, stand_down
 
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 

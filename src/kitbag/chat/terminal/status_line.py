@@ -6,10 +6,10 @@ Used by the terminal face. What does not fit is made shorter, then left out, the
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from kitbag.chat.blocks import Tone
-from kitbag.chat.face import Status
-from kitbag.chat.terminal.text import STYLES, Drawn
-from kitbag.text.cells import cut, width_of
+from kitbag.chat.terminal.text_fragments import STYLES, Drawn
+from kitbag.chat.ui import Status
+from kitbag.text.terminal_width import cut, width_of
+from kitbag.views.blocks import Tone
 
 _CELLS: Final = 6
 _BETWEEN: Final = " · "

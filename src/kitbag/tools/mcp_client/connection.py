@@ -12,16 +12,16 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from kitbag.errors import KitbagError
-from kitbag.text.hidden import one_line, reveal_hidden
-from kitbag.tools.mcp_client.configuration import Server
-from kitbag.tools.mcp_client.listing import MOST_PROMPTS, MOST_TOOLS, Listing, listing_of
+from kitbag.text.hidden_characters import one_line, reveal_hidden
+from kitbag.tools.mcp_client.server_config import Server
+from kitbag.tools.mcp_client.server_listing import MOST_PROMPTS, MOST_TOOLS, Listing, listing_of
 
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.client.session import ClientSession
 
-    from kitbag.tools.mcp_client.http import Fate
-    from kitbag.tools.mcp_client.process import Said
+    from kitbag.tools.mcp_client.http_transport import Fate
+    from kitbag.tools.mcp_client.stdio_transport import Said
 
 CONNECT_SECONDS: Final = 30.0
 LIST_SECONDS: Final = 20.0

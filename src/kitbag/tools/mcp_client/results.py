@@ -9,10 +9,10 @@ import json
 from typing import Any, Final
 
 from kitbag.messages import Image, Text
-from kitbag.text.hidden import one_line
+from kitbag.text.hidden_characters import one_line
 from kitbag.tools.base import Outcome
-from kitbag.tools.read import MOST_IMAGE_BYTES, amount, image_type
-from kitbag.tools.web_data import block, line
+from kitbag.tools.files.read import MOST_IMAGE_BYTES, amount, image_type
+from kitbag.tools.web.untrusted_text import block, line
 
 MOST_CHARACTERS: Final = 50_000
 MOST_IMAGES: Final = 8

@@ -13,12 +13,11 @@ from typing import Any, Final, NamedTuple
 from kitbag.errors import UsageError
 from kitbag.events import Notice
 from kitbag.library.scopes import Places
-from kitbag.permissions.trust import Trust
+from kitbag.permissions.trust.workspace_trust import Trust
 from kitbag.settings import Settings
 from kitbag.store.secret_names import holds_secret
 from kitbag.tools.base import Tool
-from kitbag.tools.mcp_client.configuration import Server, secret_values
-from kitbag.tools.mcp_client.configured import (
+from kitbag.tools.mcp_client.configured_servers import (
     Configured,
     check_still_trusted,
     configured_servers,
@@ -26,9 +25,10 @@ from kitbag.tools.mcp_client.configured import (
     with_values,
 )
 from kitbag.tools.mcp_client.connection import Connection, Opening, ServerError
-from kitbag.tools.mcp_client.listing import Listing, OfferedPrompt
-from kitbag.tools.mcp_client.offered import Offer, ServerTool, call_name, offered_tools
-from kitbag.tools.mcp_client.remembered import recall, remember, write_log
+from kitbag.tools.mcp_client.listing_cache import recall, remember, write_log
+from kitbag.tools.mcp_client.server_config import Server, secret_values
+from kitbag.tools.mcp_client.server_listing import Listing, OfferedPrompt
+from kitbag.tools.mcp_client.server_tools import Offer, ServerTool, call_name, offered_tools
 
 _SILENT_SECONDS: Final = 900.0
 """How long a server that is reached by HTTP may say nothing on a connection that is held."""
@@ -243,13 +243,13 @@ class Servers:
 def opening_of(server: Server, ended: Callable[[str], None]) -> Opening:
     """`server` with its variables filled in."""
     if server.url:
-        from kitbag.tools.mcp_client.http import Fate, address
+        from kitbag.tools.mcp_client.http_transport import Fate, address
 
         if not server.url.startswith(("http://", "https://")):
             raise UsageError("its `url` is no address", "write http://… or https://…")
         fate = Fate()
         return Opening(address(server.url, dict(server.headers), _SILENT_SECONDS, fate), fate=fate)
-    from kitbag.tools.mcp_client.process import Said, Start, program
+    from kitbag.tools.mcp_client.stdio_transport import Said, Start, program
 
     said = Said()
     start = Start((server.command, *server.arguments), server.directory, environment_of(server))

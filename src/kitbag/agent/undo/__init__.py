@@ -1,0 +1,1 @@
+"""Undo: snapshots of files before each change, the plan that reverts a turn, and carrying it out."""

@@ -1,0 +1,115 @@
+"""From what a person types to a message of the conversation: `/name args`, and what stands at the tail.
+
+Used by runtime/agent. Nothing before the message changes for it.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+
+from kitbag.agent.ask_model import Emit
+from kitbag.agent.session import Session
+from kitbag.agent.undo.plan import told_restored
+from kitbag.assembly.environment import told_trust_is_lost
+from kitbag.assembly.mentions import NOTHING, Mentioned
+from kitbag.assembly.switch_notices import told_switches
+from kitbag.errors import NotFoundError
+from kitbag.events import Notice, SkillLoaded, Switched
+from kitbag.messages import Image, Part, Text
+from kitbag.packing.session_skills import Delivered, Fork, SessionSkills
+from kitbag.packing.suggestions import suggested_skills, told_changes
+from kitbag.text.hidden_characters import reveal_hidden
+
+RunFork = Callable[[Fork, Emit], Awaitable[str]]
+"""What the conversation is told of the outcome."""
+ServerPrompt = Callable[[str, str], Awaitable[str | None]]
+"""What the prompt of this name says with these arguments; None where there is no such."""
+Named = Callable[[str, Emit], Awaitable[Mentioned]]
+"""What the person names with `@` in what they said."""
+_COMMAND = re.compile(r"/(\S+)\s*(.*)", re.DOTALL)
+
+
+class Requests:
+    def __init__(
+        self,
+        session: Session,
+        skills: SessionSkills,
+        suggests: bool,
+        run_fork: RunFork | None = None,
+        server_prompt: ServerPrompt | None = None,
+    ) -> None:
+        """`suggests`: whether the model has a way to use a suggestion. `run_fork`: what lets an agent do what a skill
+        says that is not for this conversation. `server_prompt`: for the prompts of servers."""
+        self._run_fork = run_fork
+        self._server_prompt = server_prompt
+        self.session = session
+        self.skills = skills
+        self.suggests = suggests
+        self._suggested = ""
+
+    async def add(
+        self, request: str, images: Sequence[Image], catalog: str, emit: Emit, named: Named | None = None
+    ) -> None:
+        """`named`: for what the person names with `@`. Raises LeftOutError for a skill of a workspace that is not
+        trusted, and what a skill's commands end in."""
+        self.skills.begin_turn()
+        delivered, text = await self._command(request, emit)
+        # What an agent did stands in place of the request, and what it named was for that agent.
+        is_report = delivered is None and text != request and not request.startswith("/mcp__")
+        mentions = await named(request, emit) if named is not None and not is_report else NOTHING
+        tail = [*mentions.blocks, *await asyncio.to_thread(self._tail, text, catalog)]
+        for notice in told_trust_is_lost(self.skills.library):
+            emit(notice)
+        parts: list[Part] = list(images)
+        one_turn = [(len(parts), delivered.name)] if delivered is not None else []
+        rights = delivered.rights if delivered is not None else None
+        if delivered is not None:
+            limits = rights.for_model() if rights is not None else ""
+            parts.append(Text(f"{delivered.text}\n\n{limits}" if limits else delivered.text))
+        parts.append(Text("\n\n".join(piece for piece in (reveal_hidden(text), *tail) if piece)))
+        parts += mentions.images
+        switches = self.session.untold
+        await self.session.add_user(parts, one_turn)
+        for one in switches:
+            emit(Switched(one.what, one.before, one.after, one.told))
+        if delivered is not None:
+            told = rights.for_person() if rights is not None else ""
+            emit(SkillLoaded(delivered.name, delivered.tokens, "user", told))
+
+    async def _command(self, request: str, emit: Emit) -> tuple[Delivered | None, str]:
+        """For one turn the skill that is asked for by name, and what is left to say."""
+        command = _COMMAND.match(request)
+        if command is None:
+            return None, request
+        name, arguments = command[1], command[2].strip()
+        if self._server_prompt is not None and name.startswith("mcp__"):
+            said = await self._server_prompt(name, arguments)
+            if said is not None:
+                return None, said
+        try:
+            fork = await asyncio.to_thread(self.skills.fork, name, arguments, "user") if self._run_fork else None
+            if fork is not None and self._run_fork is not None:
+                return None, await self._run_fork(fork, emit)
+            delivered = await asyncio.to_thread(self.skills.load, name, arguments, "user")
+        except NotFoundError as error:
+            if "/" not in name:  # else it is a path
+                emit(Notice("warning", f"{error.problem}; the request goes on as it is", error.fix))
+            return None, request
+        for problem in delivered.problems:
+            if problem.severity != "info":
+                emit(Notice(problem.severity, f"{problem.place}: {problem.problem}", problem.fix))
+        return delivered, arguments or f"Do what the skill {delivered.name} says."
+
+    def _tail(self, text: str, catalog: str) -> list[str]:
+        """What only this message is told."""
+        library = self.skills.library
+        # The first message follows the prompt at once, unless the person has switched something in between.
+        changes = told_changes(library.refresh()) if self.session.totals.turns or library.has_untold else ""
+        pieces = (told_switches(self.session.untold), changes, told_restored(self.session))
+        changes = "\n\n".join(piece for piece in pieces if piece)
+        if not self.suggests:
+            return [changes]
+        loaded = [one.name for one in self.skills.loaded()]
+        suggested = suggested_skills(library, text, catalog + self._suggested, loaded)
+        self._suggested += f"\n{suggested}"
+        return [changes, suggested]

@@ -1,0 +1,318 @@
+"""Which skills, agents, commands and plugins lie below a path, and which files belong to each.
+
+Names only: nothing is opened but heads of Markdown files that may be agents. No link is followed, and the
+walk is bounded in folders, files and depth; what is left out is said. Used by run.
+"""
+
+import contextlib
+import itertools
+import os
+from typing import Final, NamedTuple
+
+from kitbag.audit.findings import Entry, Item, ItemKind, Unread
+from kitbag.errors import UsageError
+from kitbag.library.plugins.archives import is_archive
+from kitbag.library.plugins.manifest import GEMINI_MANIFEST, MANIFEST
+from kitbag.library.scopes import check_named_path, find_places
+from kitbag.text.source_files import SourceError, folder_of, read_bytes
+
+MOST_FILES: Final = 20_000
+MOST_FOLDERS: Final = 50_000
+DEEPEST: Final = 40
+LOCK_FILE: Final = "kitbag.lock"
+_MOST_NAMED = 50
+_NEVER = frozenset((".git", ".hg", ".svn", "__pycache__"))
+_VENDOR = frozenset(
+    (
+        "node_modules", "bower_components", "site-packages", ".venv", "venv", ".tox", ".nox", ".mypy_cache",
+        ".pytest_cache", ".ruff_cache", ".cache", ".gradle", ".terraform",
+    )
+)  # fmt: skip
+_AGENT_HOMES = frozenset(
+    (".kitbag", ".claude", ".agents", ".github", ".copilot", ".opencode", ".gemini", ".codex", ".cursor", ".windsurf")
+)
+_AGENT_FOLDERS = frozenset(("agents", "agent", "_subagents", "chatmodes"))
+_COMMAND_FOLDERS = frozenset(("commands", "command", "prompts"))
+_STEERING_FILES = frozenset(
+    (
+        "claude.md", "claude.local.md", "agents.md", "gemini.md", ".cursorrules", ".windsurfrules", ".clinerules",
+        ".mcp.json", "opencode.json", "opencode.jsonc",
+    )
+)  # fmt: skip
+_VSCODE = frozenset(("mcp.json", "tasks.json", "settings.json"))
+_DOCUMENTS = frozenset(("readme.md", "changelog.md", "license.md", "contributing.md"))
+_MARKDOWN = (".md", ".mdc")
+_DATA = (".yaml", ".yml", ".toml", ".json")
+
+
+class Target(NamedTuple):
+    root: str
+    """Absolute; what paths in findings and lock files are relative to."""
+    tops: tuple[str, ...]
+    """What was asked for, relative to the root."""
+    items: tuple[Item, ...]
+    unread: tuple[Unread, ...]
+
+
+def find_items(paths: tuple[str, ...], lock_file: str = "") -> Target:
+    """No path is the workspace. `lock_file` is not part of what is audited. Raises UsageError for a bad path,
+    InvalidError for one that a link leads out of the workspace."""
+    tops = [_checked(path) for path in paths] or [os.path.realpath(find_places().project)]
+    root = os.path.commonpath([root_of(top) for top in tops])
+    items: dict[tuple[str, str], Item] = {}
+    unread: set[Unread] = set()
+    for top, path in zip(tops, paths or ("",), strict=True):
+        found = _Walk(top, root, lock_file).run() if os.path.isdir(top) else _one_file(top, root)
+        if path and not found.items:
+            what = f"{path}: no skill, agent, command or plugin there"
+            raise UsageError(what, "give a folder with SKILL.md in it or below it, an agent's file, or a workspace")
+        items.update({(item.path, item.kind): item for item in found.items})
+        unread.update(found.unread)
+    asked = tuple(os.path.relpath(top, root) for top in tops)
+    return Target(root, asked, tuple(items[key] for key in sorted(items)), tuple(sorted(unread)))
+
+
+def _checked(path: str) -> str:
+    fix = "give a skill's folder, a file, or a folder of them"
+    if "\0" in path or not os.path.exists(path):
+        raise UsageError(f"{path}: there is no such path", fix)
+    check_named_path(path)
+    top = os.path.realpath(path)
+    if not os.path.isdir(top) and not os.path.isfile(top):
+        raise UsageError(f"{path} is neither a file nor a folder", fix)
+    # A skill is its whole folder, whichever way it is named.
+    return os.path.dirname(top) if os.path.basename(top).lower() == "skill.md" else top
+
+
+def root_of(top: str) -> str:
+    """The git root, so that the same files have the same names wherever the audit starts; else the path itself."""
+    folder = top if os.path.isdir(top) else os.path.dirname(top)
+    places = find_places(folder)
+    outermost = places.project_dirs[-1] if places.project_dirs else folder
+    return outermost if os.path.lexists(os.path.join(outermost, ".git")) else folder
+
+
+class _Found(NamedTuple):
+    items: tuple[Item, ...]
+    unread: tuple[Unread, ...]
+
+
+def _one_file(path: str, root: str) -> _Found:
+    folder, name = os.path.split(path)
+    if is_archive(path):
+        raise UsageError(f"{path} is an archive; archives are not audited", "unpack it somewhere and audit the folder")
+    relative = os.path.relpath(path, root)
+    kind = _kind_by_folder(relative.split(os.sep)[:-1], name) or ("agent" if _has_head(path) else "workspace")
+    return _Found((Item(kind, folder, relative, name, (_entry(path, name),)),), ())
+
+
+def _entry(path: str, relative: str) -> Entry:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return Entry(path, relative, "special", 0, False)
+    kind = {0o100000: "file", 0o120000: "link"}.get(status.st_mode & 0o170000, "special")
+    known = "file" if kind == "file" else "link" if kind == "link" else "special"
+    return Entry(path, relative, known, status.st_size, known == "file" and bool(status.st_mode & 0o111))
+
+
+def _has_head(path: str) -> bool:
+    with contextlib.suppress(SourceError):
+        data, _, _ = read_bytes(path, folder_of(path), 64)
+        return data.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"---")
+    return False
+
+
+def _kind_by_folder(folders: list[str], name: str) -> ItemKind | None:
+    """What a file is because of where it lies; None when that says nothing."""
+    lower = [folder.lower() for folder in folders]
+    at_home = not _AGENT_HOMES.isdisjoint(lower)
+    markdown = name.lower().endswith(_MARKDOWN)
+    if name.lower() in _DOCUMENTS or name.lower() in _STEERING_FILES:
+        return None
+    if not _AGENT_FOLDERS.isdisjoint(lower) and (markdown or ((at_home or "_subagents" in lower) and _is_data(name))):
+        return "agent"
+    if name.lower().endswith((".agent.md", ".chatmode.md")):
+        return "agent"
+    if not _COMMAND_FOLDERS.isdisjoint(lower) and (markdown or (at_home and name.endswith(".toml"))):
+        return "command"
+    if markdown and at_home and ("skills" in lower or "skill" in lower) and name[0] not in "._":
+        return "skill"
+    return None
+
+
+def _is_data(name: str) -> bool:
+    return name.lower().endswith(_DATA)
+
+
+class _Owner:
+    """An item while its files are being collected."""
+
+    __slots__ = ("entries", "folder", "kind", "main", "unread")
+
+    def __init__(self, kind: ItemKind, folder: str, main: str) -> None:
+        self.kind: ItemKind = kind
+        self.folder = folder
+        self.main = main
+        self.entries: list[Entry] = []
+        self.unread: list[Unread] = []
+
+
+class _Walk:
+    def __init__(self, top: str, root: str, lock_file: str) -> None:
+        self.top = top
+        self.root = root
+        self.lock_files = {os.path.join(root, LOCK_FILE), os.path.realpath(lock_file) if lock_file else ""}
+        self.owners: list[_Owner] = []
+        self.single: list[Item] = []
+        self.unread: list[Unread] = []
+        self.files = 0
+        self.folders = 0
+        self.left_out: dict[_Owner, int] = {}
+        self.rest = _Owner("workspace", root, "")
+        """What steers agents in a workspace and belongs to no item of its own."""
+
+    def run(self) -> _Found:
+        pending: list[tuple[str, int, _Owner | None]] = [(self.top, 0, None)]
+        while pending:
+            folder, depth, owner = pending.pop()
+            pending += reversed(self._folder(folder, depth, owner))
+        for owner, count in self.left_out.items():
+            what = f"{count:,} more files or folders: an audit reads at most {MOST_FILES:,} files"
+            owner.unread.append(Unread(self._relative(owner.folder), f"{what} and {MOST_FOLDERS:,} folders"))
+        items = [self._item(owner) for owner in self.owners] + self.single
+        if self.rest.entries or self.rest.unread:
+            items.append(self._item(self.rest))
+        items.sort(key=lambda item: (item.path, item.kind))
+        return _Found(tuple(items), tuple(sorted(self.unread)))
+
+    def _item(self, owner: _Owner) -> Item:
+        path = self._relative(owner.folder)
+        return Item(owner.kind, owner.folder, path, owner.main, tuple(sorted(owner.entries)), tuple(owner.unread))
+
+    def _relative(self, path: str) -> str:
+        return os.path.relpath(path, self.root)
+
+    def _not_read(self, owner: _Owner | None, path: str, reason: str) -> None:
+        unread = self.unread if owner is None else owner.unread
+        if len(unread) < _MOST_NAMED:
+            unread.append(Unread(self._relative(path), reason))
+        elif len(unread) == _MOST_NAMED:
+            unread.append(Unread(self._relative(path), "and more of this kind"))
+
+    def _leave_out(self, owner: _Owner | None, count: int = 1) -> None:
+        """A limit was reached. What is left out so is a finding: it could be anything."""
+        if count:
+            meant = owner or self.rest
+            self.left_out[meant] = self.left_out.get(meant, 0) + count
+
+    def _folder(self, folder: str, depth: int, owner: _Owner | None) -> list[tuple[str, int, _Owner | None]]:
+        self.folders += 1
+        if self.folders > MOST_FOLDERS or depth > DEEPEST:
+            if depth > DEEPEST:
+                self._not_read(owner, folder, f"more than {DEEPEST} folders deep")
+            else:
+                self._leave_out(owner)
+            return []
+        try:
+            with os.scandir(folder) as found:
+                entries = sorted(itertools.islice(found, MOST_FOLDERS), key=lambda entry: entry.name)
+                self._leave_out(owner, sum(1 for _ in found))
+        except OSError as error:
+            self._not_read(owner, folder, f"can't be listed: {(error.strerror or '').lower()}")
+            return []
+        names = {entry.name.lower(): entry.name for entry in entries}
+        owner = self._owner(folder, depth, names, owner)
+        below: list[tuple[str, int, _Owner | None]] = []
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                if self._enters(entry, owner):
+                    below.append((entry.path, depth + 1, owner))
+            else:
+                self._file(entry, owner)
+        return below
+
+    def _owner(self, folder: str, depth: int, names: dict[str, str], owner: _Owner | None) -> _Owner | None:
+        """The item that the folder begins, or the one that it is part of."""
+        skill = names.get("skill.md")
+        inside = owner is not None and owner.kind == "skill" and not (self._holds_more(owner))
+        if skill and not inside:
+            made = _Owner("skill", folder, skill)
+        elif owner is None and self._is_plugin(folder, names):
+            made = _Owner("plugin", folder, "")
+        else:
+            return owner
+        self.owners.append(made)
+        return made
+
+    def _holds_more(self, owner: _Owner) -> bool:
+        """A repository or plugin may have a skill at its top and others below; elsewhere what is below is its own."""
+        if owner.folder != self.top:
+            return False
+        return any(os.path.lexists(os.path.join(self.top, name)) for name in (".git", ".claude-plugin", "skills"))
+
+    def _is_plugin(self, folder: str, names: dict[str, str]) -> bool:
+        if GEMINI_MANIFEST in names:
+            return True
+        return ".claude-plugin" in names and os.path.lexists(os.path.join(folder, MANIFEST))
+
+    def _enters(self, entry: "os.DirEntry[str]", owner: _Owner | None) -> bool:
+        if entry.name in _NEVER:
+            if owner is not None and owner.kind == "skill":
+                self._not_read(owner, entry.path, "a repository or cache of its own")
+            return False
+        if entry.name in _VENDOR and (owner is None or owner.kind != "skill"):
+            self._not_read(None, entry.path, "other people's packages and caches are not searched for skills")
+            return False
+        return True
+
+    def _file(self, entry: "os.DirEntry[str]", owner: _Owner | None) -> None:
+        relative = self._relative(entry.path)
+        folders = relative.split(os.sep)[:-1]
+        if entry.path in self.lock_files:
+            self._not_read(None, entry.path, "a lock file of Kitbag")
+            return
+        if self.files >= MOST_FILES:
+            self._leave_out(owner)
+            return
+        if owner is None or owner.kind != "skill":
+            kind = self._kind(entry, folders)
+            if kind is not None:
+                self.files += 1
+                self._single(entry, kind)
+                return
+        if owner is None:
+            if not self._steers(entry.name, folders):
+                return
+            owner = self.rest
+        self.files += 1
+        owner.entries.append(_entry(entry.path, os.path.relpath(entry.path, owner.folder)))
+
+    def _kind(self, entry: "os.DirEntry[str]", folders: list[str]) -> ItemKind | None:
+        if entry.is_symlink() or not entry.is_file(follow_symlinks=False):
+            return None
+        inside = os.path.relpath(os.path.dirname(entry.path), self.top).split(os.sep)
+        # A folder that was asked for by its name counts; the folders above the root do not.
+        kind = _kind_by_folder([os.path.basename(self.top), *inside, *folders], entry.name)
+        if kind is None and inside == ["."] and entry.name.lower().endswith(".md") and not self._is_repository():
+            lower = entry.name.lower()
+            kind = "agent" if lower not in _DOCUMENTS and lower not in _STEERING_FILES else None
+        if kind is None or _is_data(entry.name) or _has_head(entry.path) or kind == "command":
+            return kind
+        return None
+
+    def _is_repository(self) -> bool:
+        return os.path.lexists(os.path.join(self.top, ".git"))
+
+    def _single(self, entry: "os.DirEntry[str]", kind: ItemKind) -> None:
+        folder, name = os.path.split(entry.path)
+        self.single.append(Item(kind, folder, self._relative(entry.path), name, (_entry(entry.path, name),)))
+
+    def _steers(self, name: str, folders: list[str]) -> bool:
+        """Files that tell agents what to do, or tools what to run."""
+        lower = [folder.lower() for folder in folders]
+        if ".vscode" in lower:
+            return name.lower() in _VSCODE
+        if ".github" in lower:
+            return name.lower() == "copilot-instructions.md" or lower[-1] in ("instructions", "hooks", "skills")
+        return name.lower() in _STEERING_FILES or not _AGENT_HOMES.isdisjoint(lower)

@@ -1,0 +1,85 @@
+"""Names that pass for others: look-alikes among the items and of what is built in, and names of tools.
+
+Used by run.
+"""
+
+import os
+import unicodedata
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from kitbag.audit.file_checks import Remark
+from kitbag.library.dialects.tool_aliases import CANONICAL
+from kitbag.library.library_checks import CHAT_COMMANDS
+from kitbag.library.names import key_of, skeleton
+from kitbag.library.scopes import KINDS
+from kitbag.text.hidden_characters import code_points, remove_hidden
+
+_BUILTIN: Final = os.path.join(os.path.dirname(os.path.dirname(__file__)), "builtin")
+
+
+class Named(NamedTuple):
+    path: str
+    name: str
+    builtin: bool
+    """It lies where the built-in ones lie."""
+
+
+def builtin_names() -> frozenset[str]:
+    found: set[str] = set()
+    for kind in KINDS:
+        folder = os.path.join(_BUILTIN, kind)
+        if os.path.isdir(folder):
+            found.update(os.path.splitext(name)[0] for name in os.listdir(folder))
+    return frozenset(found)
+
+
+def is_builtin(folder: str) -> bool:
+    return folder == _BUILTIN or folder.startswith(_BUILTIN + os.sep)
+
+
+def check_names(items: Iterable[Named]) -> dict[str, list[Remark]]:
+    """By the item's path."""
+    named = [item for item in items if item.name]
+    protected = {*CANONICAL, *CHAT_COMMANDS, *builtin_names()}
+    by_skeleton: dict[str, set[str]] = {}
+    for name in (*protected, *(item.name for item in named)):
+        by_skeleton.setdefault(skeleton(remove_hidden(name)), set()).add(name)
+    keys = {key_of(name) for name in protected}
+    found: dict[str, list[Remark]] = {}
+    for item in named:
+        remarks = found.setdefault(item.path, [])
+        if key_of(item.name) in keys:
+            if not item.builtin:
+                # The chat's own commands always win, and in another case it is another word to a person.
+                shadows = item.name in protected and item.name not in CHAT_COMMANDS
+                remarks.append(Remark("reserved-name", None if shadows else "low", item.name))
+            continue
+        others = {
+            other for other in by_skeleton[skeleton(remove_hidden(item.name))] if key_of(other) != key_of(item.name)
+        }
+        # Of two that look alike the plain one is imitated.
+        imitated = max(others, key=lambda other: (_plainness(other, protected), other), default="")
+        if imitated and _plainness(imitated, protected) > _plainness(item.name, protected):
+            remarks.append(Remark("look-alike-name", None, item.name, f"looks like {imitated!r}{_odd(item.name)}"))
+        elif _mixes_alphabets(item.name):
+            remarks.append(Remark("look-alike-name", None, item.name, f"mixes alphabets{_odd(item.name)}"))
+    return found
+
+
+def _plainness(name: str, protected: set[str]) -> tuple[bool, bool, int]:
+    return (name in protected, name.isascii(), -sum(char.isdigit() for char in name))
+
+
+def _odd(name: str) -> str:
+    points = [(0, ord(char)) for char in name if not char.isascii()]
+    return f" ({code_points(points)})" if points else ""
+
+
+def _mixes_alphabets(name: str) -> bool:
+    """Latin and Cyrillic or Greek letters in one word."""
+    for word in name.replace("_", "-").replace(" ", "-").split("-"):
+        alphabets = {unicodedata.name(char, "").split(" ")[0] for char in word if char.isalpha()}
+        if "LATIN" in alphabets and alphabets & {"CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE"}:
+            return True
+    return False

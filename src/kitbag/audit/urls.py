@@ -1,0 +1,189 @@
+"""URLs and hosts in a text, and what is suspicious about where they lead.
+
+Used by examine for findings and for the manifest, by shell_checks and exfiltration.
+"""
+
+import functools
+import ipaddress
+import re
+from typing import Final, NamedTuple
+
+from kitbag.audit.expressions import expression, words
+from kitbag.audit.findings import Severity
+from kitbag.audit.patterns import Hit, Scan
+from kitbag.audit.regions import Source
+
+MOST_URLS: Final = 2000
+_URL = expression("addresses.url")
+_TRAILING = ".,;:!?)*_"
+_PLACEHOLDER = re.compile(r"\.\.\.|…|<|\$|\{|your|xxx|example|placeholder|token", re.IGNORECASE)
+_WEBHOOK = re.compile(
+    r"/api/(?:v\d+/)?webhooks/\d{5,}/[\w-]{8,}|/services/T\w{6,}/B\w{6,}/\w{8,}|/bot\d{6,}:[\w-]{20,}"
+)
+_NUMBER_HOST = re.compile(r"0x[0-9a-f]+(?:\.[0-9a-fx]+){0,3}|\d{8,10}|[0-9.]{3,15}|0\d+(?:\.\d+){0,3}", re.IGNORECASE)
+
+_DROPS: Final = frozenset(words("addresses.drops"))
+_SHORT: Final = frozenset(words("addresses.short"))
+_CHAT_HOOKS: Final = {
+    "discord.com": "/api/webhooks",
+    "discordapp.com": "/api/webhooks",
+    "hooks.slack.com": "/services",
+    "api.telegram.org": "/bot",
+}
+_INSTALLERS: Final = frozenset(words("addresses.installers"))
+_INSTALLER_PATHS: Final = (
+    "https://raw.githubusercontent.com/Homebrew/install/",
+    "https://raw.githubusercontent.com/nvm-sh/nvm/",
+)
+_IMITATED: Final = words("addresses.imitated")
+
+
+class Address(NamedTuple):
+    start: int
+    url: str
+    host: str
+    """Lower case, without user, port and trailing dot."""
+    user: str
+
+
+def find_addresses(text: str) -> tuple[list[Address], bool]:
+    """In order; True when there were more than are looked at."""
+    found: list[Address] = []
+    if "://" not in text:
+        return found, False
+    for match in _URL.finditer(text):
+        if len(found) >= MOST_URLS:
+            return found, True
+        address = _read(match.start(), match[0])
+        if address is not None:
+            found.append(address)
+    return found, False
+
+
+def _read(start: int, written: str) -> Address | None:
+    url = written.rstrip(_TRAILING)
+    rest = url.split("://", 1)[1]
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    user, _, place = authority.rpartition("@")
+    if place.startswith("["):
+        host = place[1:].partition("]")[0]
+    else:
+        host = place.partition(":")[0]
+    host = host.lower().rstrip(".")
+    if (
+        not host
+        or "$" in host
+        or "%" in host
+        or ("." not in host and ":" not in host and not _NUMBER_HOST.fullmatch(host))
+    ):
+        return Address(start, url, "localhost", user) if host == "localhost" else None
+    return Address(start, url, host, user)
+
+
+@functools.lru_cache(maxsize=64)
+def hosts_in(text: str) -> tuple[str, ...]:
+    return tuple(address.host for address in find_addresses(text)[0])
+
+
+def only_known_installers(text: str) -> bool:
+    """Every address in it is the installer of a well-known project."""
+    found, _ = find_addresses(text)
+    return bool(found) and all(
+        address.url.startswith("https://")
+        and not address.user
+        and (address.host in _INSTALLERS or address.url.startswith(_INSTALLER_PATHS))
+        for address in found
+    )
+
+
+def is_local(host: str) -> bool:
+    if host in ("localhost", "host.docker.internal") or host.endswith((".localhost", ".local")):
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    documentation = any(address in net for net in _DOCUMENTATION if net.version == address.version)
+    return (
+        (address.is_private or address.is_loopback or address.is_unspecified)
+        and not documentation
+        and not address.is_link_local
+    )
+
+
+_EVERYBODYS: Final = frozenset(("1.2.3.4", "1.1.1.1", "8.8.8.8", "8.8.4.4", "9.9.9.9", "255.255.255.255"))
+"""Name servers that everybody uses, and the address that stands for any."""
+_DOCUMENTATION: Final = tuple(
+    ipaddress.ip_network(net) for net in ("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32")
+)
+
+
+def _below(host: str, names: frozenset[str]) -> bool:
+    parts = host.split(".")
+    return any(".".join(parts[at:]) in names for at in range(len(parts) - 1))
+
+
+def check_addresses(source: Source, found: list[Address]) -> Scan:
+    hits: list[Hit] = []
+    seen: set[tuple[str, str]] = set()
+    for address in found:
+        rule, severity, note = _judge(address)
+        if not rule or (rule, address.url) in seen:
+            continue
+        seen.add((rule, address.url))
+        role, _ = source.role_at(address.start)
+        if role in ("prose", "inline", "table", "head") and severity == "high":
+            severity = "medium"  # an address that is named is not yet used
+        hits.append(Hit(rule, address.start, address.start + len(address.url), severity, None, note))
+    return Scan(hits, [])
+
+
+def _judge(address: Address) -> tuple[str, Severity, str]:
+    host, url = address.host, address.url
+    if address.user and "." in address.user.split(":")[0]:
+        return "deceptive-url", "high", f"the host is {host}"
+    number = _number(host)
+    if number:
+        return number
+    if host.endswith(".onion"):
+        return "drop-host", "high", "a hidden service"
+    if _below(host, _DROPS) or (host == "gist.github.com" and "/raw" in url):
+        return "drop-host", "high", host
+    path = _CHAT_HOOKS.get(host)
+    if path is not None and path in url:
+        if _WEBHOOK.search(url):
+            return "drop-host", "high", "a webhook of somebody's chat"
+        return ("drop-host", "low", "a webhook of a chat") if not _PLACEHOLDER.search(url) else ("", "info", "")
+    if _below(host, _SHORT):
+        return "short-url", "medium", host
+    if not host.isascii() or any(part.startswith("xn--") for part in host.split(".")):
+        return "deceptive-url", "high", "letters of other alphabets in the host's name"
+    for known in _IMITATED:
+        if (
+            f"{known}." in f"{host}."
+            and not (host == known or host.endswith(f".{known}"))
+            and _starts_part(host, known)
+        ):
+            after = host[host.find(known) + len(known) + 1 :]
+            if len(after) != 2:  # google.com.au
+                return "deceptive-url", "high", f"looks like {known}"
+    return "", "info", ""
+
+
+def _starts_part(host: str, known: str) -> bool:
+    at = host.find(known)
+    return at == 0 or host[at - 1] in ".-"
+
+
+def _number(host: str) -> tuple[str, Severity, str] | None:
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        if _NUMBER_HOST.fullmatch(host) and not re.fullmatch(r"\d+\.\d+(?:\.\d+)?", host):
+            return "address-url", "high", "an address written so that it is not recognised"
+        return None
+    if host == "169.254.169.254" or host == "fd00:ec2::254":
+        return "address-url", "high", "the metadata service of a cloud, which hands out credentials"
+    if is_local(host) or host in _EVERYBODYS:
+        return "", "info", ""
+    return "address-url", "high", str(address)

@@ -1,0 +1,271 @@
+"""From the events of a run to what a person sees of it: blocks that stay, and a Live value for what still changes.
+
+Used by the chat, with one view for each conversation. Knows no face: `show` and `draw` take what it makes.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from kitbag.agent.session import Session
+from kitbag.chat.tool_titles import progress_of, summary_of, title_of, todos_in
+from kitbag.chat.ui import Live, Running
+from kitbag.events import (
+    Compacted,
+    Discarded,
+    Event,
+    MessageAdded,
+    Notice,
+    Retrying,
+    RunEnded,
+    RunStarted,
+    SkillLoaded,
+    SkillUnloaded,
+    TextDelta,
+    ThinkingDelta,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+    TurnEnded,
+)
+from kitbag.messages import Message, Thinking
+from kitbag.store.streaming_redaction import Held
+from kitbag.text.human_format import count
+from kitbag.views.blocks import Block, Remark, Reply, Thought, ToolDone, words
+from kitbag.views.rendering.markdown_stream import MarkdownStream, Piece
+from kitbag.views.run_outcome import ended_in_words
+
+_WAITING: Final = "waiting for the model"
+_MOST_DETAILS: Final = 100
+"""Blocks of a turn that are kept to be opened."""
+_CHARACTERS_A_TOKEN: Final = 4
+
+
+class Show(Protocol):
+    def __call__(self, *blocks: Block) -> None: ...
+
+
+def _nothing_held() -> Held:
+    return Held(lambda text: text, ())
+
+
+class EventView:
+    details_open = False
+    """Whether results and thoughts are shown whole from now on."""
+    used = 0
+    """Tokens of the last request and its reply, as the provider counted them."""
+
+    def __init__(
+        self,
+        show: Show,
+        draw: Callable[[Live], None],
+        held: Callable[[], Held] = _nothing_held,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`held` makes what keeps a secret from being shown before it is known to be one, for each reply anew."""
+        self._show = show
+        self._draw = draw
+        self._make_held = held
+        self._clock = clock
+        self._live = Live()
+        self._running: dict[str, Running] = {}
+        self._asked: dict[str, ToolStarted] = {}
+        self._turn: list[Block] = []
+        """What can be opened, as it is when it is open."""
+        self._todos: tuple[tuple[str, str], ...] = ()
+        self._characters = 0
+        self._directory = ""
+        self._begin_reply()
+
+    @property
+    def live(self) -> Live:
+        return self._live
+
+    def details(self) -> list[Block]:
+        """Thoughts and results of the last request, open."""
+        return list(self._turn)
+
+    def replay(self, session: Session, exchanges: int = 3) -> None:
+        """Shows how a conversation stood that is gone on with."""
+        from kitbag.chat.replay import replayed
+
+        found = replayed(session, exchanges)
+        self.used, self._todos = found.used, found.todos
+        if found.blocks:
+            self._show(*found.blocks)
+
+    def event(self, event: Event) -> None:
+        match event:
+            case TextDelta(text):
+                self._text(text)
+            case ThinkingDelta(text):
+                self._thinking(text)
+            case ToolProgress(call_id, text):
+                if call_id in self._running:
+                    self._running[call_id] = self._running[call_id]._replace(progress=progress_of(text))
+                    self._update(self._live.activity)
+            case RunStarted(directory=directory):
+                self._directory = directory
+                self._start()
+            case MessageAdded(message):
+                self._message(message)
+            case Discarded(reason):
+                self._discard(reason)
+            case ToolStarted():
+                self._tool_started(event)
+            case ToolFinished():
+                self._tool_finished(event)
+            case TurnEnded(usage=usage):
+                self.used = usage.shown_to_model + usage.output
+                self._update(self._live.activity)
+            case RunEnded():
+                self._end(event)
+            case _:
+                self._tell(event)
+
+    # Start and end
+
+    def _start(self) -> None:
+        self._turn, self._running, self._asked = [], {}, {}
+        self._characters = 0
+        self._begin_reply()
+        self._live = Live(since=self._clock())
+        self._update(_WAITING)
+
+    def _end(self, ended: RunEnded) -> None:
+        self._end_thought()
+        self._end_text()
+        self._running, self._asked = {}, {}
+        problem = ended_in_words(ended)
+        if ended.status == "cancelled":
+            self._show(Remark("info", problem))  # as they wished
+        elif problem:
+            self._show(Remark("error", problem, ended.fix))
+        self._live = Live()
+        self._draw(self._live)
+
+    def _update(self, activity: str) -> None:
+        self._live = self._live._replace(
+            activity=activity,
+            tokens=self._characters // _CHARACTERS_A_TOKEN,
+            tail=self._stream.tail,
+            running=tuple(self._running.values()),
+            todos=self._todos,
+        )
+        self._draw(self._live)
+
+    # A reply
+
+    def _begin_reply(self) -> None:
+        self._stream = MarkdownStream()
+        self._held = self._make_held()
+        self._said: list[str] = []
+        self._begins = True
+        self._thoughts: list[str] = []
+        self._thinks_since = 0.0
+        self._has_thought = False
+
+    def _text(self, text: str) -> None:
+        self._end_thought()
+        self._said.append(text)
+        self._characters += len(text)
+        self._show_pieces(self._stream.add(self._held.add(text)))
+        self._update("writing")
+
+    def _thinking(self, text: str) -> None:
+        if not self._thoughts:
+            self._thinks_since = self._clock()
+        self._thoughts.append(text)
+        self._characters += len(text)
+        self._update("thinking")
+
+    def _end_thought(self) -> None:
+        if not self._thoughts:
+            return
+        text, seconds = "".join(self._thoughts), self._clock() - self._thinks_since
+        self._thoughts, self._has_thought = [], True
+        if text.strip():
+            self._show_folded(Thought(text, seconds))
+
+    def _end_text(self) -> None:
+        self._show_pieces([*self._stream.add(self._held.rest()), *self._stream.rest()])
+
+    def _show_pieces(self, pieces: Sequence[Piece]) -> None:
+        for text, head in pieces:
+            if text.strip():
+                self._show(Reply(text, self._begins, head))
+                self._begins = False
+
+    def _message(self, message: Message) -> None:
+        """Whole now. What did not come in pieces is shown from here."""
+        if not self._has_thought and not self._thoughts:
+            self._thoughts += (part.text for part in message.parts if isinstance(part, Thinking) and part.text)
+            self._thinks_since = self._clock()
+        self._end_thought()
+        said = "".join(self._said)
+        if message.text.startswith(said):
+            self._show_pieces(self._stream.add(self._held.add(message.text[len(said) :])))
+        self._end_text()
+        self._begin_reply()
+        self._update(_WAITING)
+
+    def _discard(self, reason: str) -> None:
+        if not self._begins:
+            self._show(Remark("warning", f"the reply broke off, so what stands above is not all of it: {reason}"))
+        self._begin_reply()
+        self._update(_WAITING)
+
+    # Calls
+
+    def _tool_started(self, event: ToolStarted) -> None:
+        about = title_of(event.name, event.arguments, event.title, self._directory)
+        self._asked[event.call_id] = event
+        self._running[event.call_id] = Running(event.name, about, "", self._clock())
+        self._update("working")
+
+    def _tool_finished(self, event: ToolFinished) -> None:
+        running = self._running.pop(event.call_id, None)
+        asked = self._asked.pop(event.call_id, None)
+        about = running.title if running is not None else ""
+        if event.name == "TodoWrite" and asked is not None and not event.is_error:
+            todos = todos_in(asked.arguments)
+            self._todos = todos if any(status != "completed" for status, _ in todos) else ()
+        summary = summary_of(event.name, about, event.summary, event.is_error)
+        done = ToolDone(event.name, about, summary, event.is_error, event.seconds, event.details)
+        self._show_folded(done, open_details=event.details or event.result)
+        self._update("working" if self._running else _WAITING)
+
+    def _show_folded(self, block: Thought | ToolDone, open_details: str = "") -> None:
+        opened = block._replace(is_open=True)
+        if isinstance(opened, ToolDone):
+            opened = opened._replace(details=open_details)
+        self._turn = [*self._turn[1 - _MOST_DETAILS :], opened]
+        self._show(opened if self.details_open else block)
+
+    # In words
+
+    def _tell(self, event: Event) -> None:
+        match event:
+            case SkillLoaded(name, tokens, by, rights):
+                if by == "model":  # the call has said that it was loaded
+                    said = f"skill {name}, {rights}" if rights else ""
+                else:  # what is called by `/name` is there for one turn
+                    how = "used for this message" if by == "user" else "loaded"
+                    said = f"skill {name}, {how}, {count(tokens, 'token')}" + (f"; {rights}" if rights else "")
+                self._say(said)
+            case SkillUnloaded(name, reason):
+                self._say(f"skill {name} is not loaded any more" + (f": {reason}" if reason != "unloaded" else ""))
+            case Compacted(before, after):
+                self.used = after
+                self._say(f"the conversation was compacted: {before:,} -> {after:,} tokens")
+            case Retrying(_, seconds, reason):
+                self._show(Remark("warning", f"{reason}; trying again in {seconds:.0f} s"))
+                self._update(f"waiting {seconds:.0f} s to try again")
+            case Notice(severity, text, fix):
+                self._show(Remark(severity, text, fix))
+            case _:
+                pass
+
+    def _say(self, text: str) -> None:
+        if text:
+            self._show(words(text, "dim"))

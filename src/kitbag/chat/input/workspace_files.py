@@ -1,0 +1,157 @@
+"""The names of the workspace's files and folders, for completion: listed in the background as the tools list them, kept
+for some seconds, and searched fast however many there are.
+
+Used by completion. `best` answers at once from what is known; the first time it may be told how long to wait.
+"""
+
+import os
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Final
+
+from kitbag.chat.input.match_ranking import letters_in_order
+from kitbag.permissions.model import Workspace
+from kitbag.processes.run_process import Folder
+from kitbag.text.hidden_characters import find_hidden
+from kitbag.text.no_follow import open_directory
+from kitbag.tools.search.list_files import Which, list_files
+from kitbag.tools.search.ripgrep import find_ripgrep
+
+MOST_FILES: Final = 200_000
+FRESH_SECONDS: Final = 5.0
+_LONGEST_TYPED = 200
+_WORD_STARTS = "-_. "
+
+
+class _Names:
+    """One listing. Short and shallow paths come first, so that the first that fit are the best that fit."""
+
+    def __init__(self, files: list[str]) -> None:
+        folders = {above for path in files for above in _above(path)}
+        # A name that can't be shown or typed is no use to anybody.
+        paths = [path for path in (*files, *folders) if path.isprintable() or not _is_odd(path)]
+        paths.sort(key=lambda path: (path.count("/", 0, -1), path.startswith("."), len(path), path))
+        self.paths = paths
+        lowered = [path.lower() for path in paths]
+        names = [path.rstrip("/").rpartition("/")[2] for path in lowered]
+        # One text each, every line beginning with a mark: searching it is work for C alone.
+        self._path_text, self._path_starts = _joined([f"/{path}" for path in lowered])
+        self._name_text, self._name_starts = _joined(names)
+
+    def best(self, typed: str, most: int) -> list[str]:
+        typed = typed[:_LONGEST_TYPED].lower()
+        found: dict[int, None] = {}
+        for at in self._ways(typed):
+            found[at] = None
+            if len(found) >= most:
+                break
+        return [self.paths[at] for at in found]
+
+    def _ways(self, typed: str) -> Iterator[int]:
+        """Places in `paths`, the best first; the same one may come again."""
+        if not typed:
+            yield from range(len(self.paths))
+            return
+        in_path = self._path_text, self._path_starts
+        if "/" in typed:
+            yield from _lines_with(f"\n/{typed}", *in_path)
+            yield from _lines_with(f"/{typed}", *in_path)
+            yield from _lines_with(typed, *in_path)
+        else:
+            in_name = self._name_text, self._name_starts
+            yield from _lines_with(f"\n{typed}", *in_name)
+            for mark in _WORD_STARTS:
+                yield from _lines_with(f"{mark}{typed}", *in_name)
+            yield from _lines_with(typed, *in_name)
+            yield from _lines_with(f"/{typed}", *in_path)
+            yield from _lines_with(typed, *in_path)
+            yield from _lines_in_order(typed, *in_name)
+        yield from _lines_in_order(typed, *in_path)
+
+
+def _above(path: str) -> Iterator[str]:
+    at = path.rfind("/")
+    while at > 0:
+        yield path[: at + 1]
+        at = path.rfind("/", 0, at)
+
+
+def _is_odd(path: str) -> bool:
+    return "\n" in path or "\t" in path or bool(find_hidden(path))
+
+
+def _joined(lines: list[str]) -> tuple[str, list[int]]:
+    """(the text, where each line begins: at the line break before it)"""
+    return "".join(f"\n{line}" for line in lines), list(accumulate((len(line) + 1 for line in lines), initial=0))[:-1]
+
+
+def _lines_with(part: str, text: str, starts: list[int]) -> Iterator[int]:
+    at = text.find(part)
+    while at >= 0:
+        number = bisect_right(starts, at) - 1
+        yield number
+        if number + 1 == len(starts):
+            return
+        at = text.find(part, starts[number + 1])
+
+
+def _lines_in_order(typed: str, text: str, starts: list[int]) -> Iterator[int]:
+    for match in letters_in_order(typed).finditer(text):
+        yield bisect_right(starts, match.start()) - 1
+
+
+class WorkspaceFiles:
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._names: _Names | None = None
+        self._listed_at = 0.0
+        self._lock = threading.Lock()
+        self._is_there = threading.Event()
+        self._stop = threading.Event()
+        self._running = False
+
+    def best(self, typed: str, most: int, wait: float = 0.0) -> list[str]:
+        """Paths relative to the workspace's root, folders with a slash at their end. `wait`: seconds, for the first
+        listing. What is old is still given, while a new listing is made."""
+        self.look()
+        if self._names is None and wait:
+            self._is_there.wait(wait)
+        return self._names.best(typed, most) if self._names is not None else []
+
+    def close(self) -> None:
+        self._stop.set()
+
+    def look(self) -> None:
+        """Begins a listing in the background, unless there is a fresh one."""
+        with self._lock:
+            is_fresh = self._names is not None and time.monotonic() - self._listed_at < FRESH_SECONDS
+            if is_fresh or self._running or self._stop.is_set():
+                return
+            self._running = True
+        threading.Thread(target=self._list, daemon=True, name="workspace-files").start()
+
+    def _list(self) -> None:
+        found: list[str] = []
+
+        def take(paths: list[str]) -> bool:
+            found.extend(paths)
+            return len(found) < MOST_FILES
+
+        try:
+            root = os.path.realpath(self._workspace.root)
+            folder = Folder(open_directory(root), root)
+            try:
+                list_files(find_ripgrep(self._workspace), folder, Which(hidden=True), take, self._stop)
+            finally:
+                os.close(folder.descriptor)
+        except OSError:
+            pass  # a folder that can't be listed has nothing to offer
+        finally:
+            if not self._stop.is_set():
+                self._names = _Names(found[:MOST_FILES])
+            self._listed_at = time.monotonic()
+            self._running = False
+            self._is_there.set()

@@ -1,0 +1,301 @@
+"""The face of plain lines: for pipes, dumb terminals, `--plain`, and people who have the screen read to them.
+
+Nothing is drawn over, nothing has a colour, each thing begins with a word. Where the input is no terminal its lines are
+messages and nothing else: nobody can be asked there.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import Any, Final
+
+from kitbag.chat.forced_exit import end_for_sure, stand_down
+from kitbag.chat.plain.forms import answer_to, question_lines
+from kitbag.chat.plain.input import LONGEST_LINE, LineInput
+from kitbag.chat.plain.rendering import PlainLines
+from kitbag.chat.ui import Deed, Filled, Form, Key, Left, Live, Panel, Status, Submitted
+from kitbag.text.human_format import duration
+from kitbag.views.blocks import Block, Diff, Remark, Said, Verbatim
+
+TWICE_SECONDS: Final = 2.0
+"""Within these, a second Ctrl-C leaves."""
+_TELL_SECONDS: Final = 10.0
+_INTERRUPTED: Final = 130
+_MOST_QUEUED: Final = 100
+"""Lines that were said and wait: the rest of a long file is read as it is answered."""
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Plain:
+    """A Face."""
+
+    is_plain = True
+
+    def __init__(self, stdin: Any, stdout: Any) -> None:
+        """Streams with a descriptor; None where there is none."""
+        self.hide: Callable[[str], str] = lambda text: text
+        self._output = stdout
+        self._input = LineInput(stdin, self._wake)
+        self.can_ask = self._input.is_terminal
+        self._is_seen = stdout is not None and stdout.isatty()
+        self._deeds: deque[Deed] = deque()
+        self._news = asyncio.Event()
+        self._asking = asyncio.Lock()
+        self._question: asyncio.Event | None = None
+        """Set when it is left."""
+        self._live = Live()
+        self._telling: asyncio.TimerHandle | None = None
+        self._prompted = False
+        """`you: ` stands at the end, without an end of line."""
+        self._echoed = ""
+        """What was typed behind it, which need not be said again."""
+        self._is_gone = False
+        self._ended = False
+        self._interrupted_at = 0.0
+        self._old_handlers: dict[int, Any] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    # What is shown
+
+    def show(self, *blocks: Block) -> None:
+        lines = PlainLines(self.hide)
+        for block in blocks:
+            if isinstance(block, Said) and self._echoed and block.text.strip() == self._echoed.strip():
+                self._echoed = ""
+                continue
+            self._write("".join(f"{line}\n" for line in lines.lines(block)))
+
+    def draw(self, live: Live, status: Status) -> None:
+        del status
+        before, self._live = self._live, live
+        was_working = bool(before.activity)
+        if live.activity and not was_working:
+            self._tell_later()
+        elif not live.activity and self._telling is not None:
+            self._telling.cancel()
+            self._telling = None
+        if (was_working and not live.activity) or len(live.queued) < len(before.queued):
+            self._wake()
+
+    def _tell_later(self) -> None:
+        if self._is_seen:
+            with contextlib.suppress(RuntimeError):  # where no loop runs, nothing takes long
+                self._telling = asyncio.get_running_loop().call_later(_TELL_SECONDS, self._tell_work)
+
+    def _tell_work(self) -> None:
+        live = self._live
+        if self._question is None:
+            what = "; ".join(" ".join(part for part in (one.name, one.title) if part) for one in live.running)
+            said = f"working: {duration(time.monotonic() - live.since)}, {what or live.activity}"
+            self._write(PlainLines(self.hide).line(said) + "\n")
+        self._tell_later()
+
+    def _write(self, text: str, *, ends: bool = True) -> None:
+        if self._is_gone or not text:
+            return
+        if self._prompted and ends:
+            text, self._prompted = f"\n{text}", False
+        try:
+            encoding = self._output.encoding or "utf-8"
+            self._output.write(text.encode(encoding, "backslashreplace").decode(encoding))
+            self._output.flush()
+        except (OSError, ValueError, AttributeError):  # nobody reads any more, or there was nobody
+            self._lose_output()
+
+    def _lose_output(self) -> None:
+        self._is_gone = True
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            # What is left in the buffer would be written, in vain and with an error, when the program ends.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._output.fileno())
+            os.close(nowhere)
+        self._do(Left(now=True))
+
+    # What the person does
+
+    def _wake(self) -> None:
+        self._news.set()
+
+    def _do(self, deed: Deed) -> None:
+        self._deeds.append(deed)
+        self._wake()
+
+    async def next(self) -> Deed:
+        self._begin()
+        while True:
+            self._news.clear()
+            if self._deeds:
+                return self._given(self._deeds.popleft())
+            if self._question is None and not self._ended and len(self._live.queued) < _MOST_QUEUED:
+                deed = self._said()
+                if deed is not None:
+                    return self._given(deed)
+                self._prompt()
+            await self._news.wait()
+
+    def _given(self, deed: Deed) -> Deed:
+        if isinstance(deed, Left):
+            self._ended = True
+            if deed.now:
+                self._give_back_signals()  # from here on nobody listens
+        return deed
+
+    def _said(self) -> Deed | None:
+        """The next line that says something, or that there are no more."""
+        while (line := self._input.take()) is not None:
+            was_prompted, self._prompted = self._prompted, False
+            if line.strip():
+                self._echoed = line if was_prompted else ""
+                return Submitted(line.strip("\n"), waits=not self._input.is_terminal)
+            if was_prompted:
+                self._prompt()
+        if self._input.too_long:
+            self._input.too_long = 0
+            problem = f"a line of more than {LONGEST_LINE >> 20} MB was left out"
+            self.show(Remark("warning", problem, "put it in a file and name the file"))
+        return Left(now=False) if self._input.at_end else None
+
+    def _prompt(self) -> None:
+        if self._input.is_terminal and self._is_seen and not self._prompted and not self._live.activity:
+            self._write("you: ", ends=False)
+            self._prompted = True
+
+    # Questions
+
+    async def ask(self, form: Form) -> Filled | None:
+        async with self._asking:
+            self._begin()
+            # Where nobody agrees to anything, nothing is exact: it may be the log of a program.
+            self.show(*(form.above if self.can_ask else map(_with_secrets_hidden, form.above)))
+            clean = PlainLines(self.hide)
+            if not self.can_ask:
+                said = f"question: {clean.clean(form.prompt)}"
+                self._write(f"{said}\nwarning: nobody can answer, because the input is no terminal\n")
+                return None
+            dropped = self._input.begin_question()
+            self._question = asyncio.Event()
+            try:
+                if dropped.strip():
+                    words = "what you had typed" if form.secret else dropped.strip()  # it may have been the secret
+                    self.show(Remark("warning", f"not sent, because there is a question first: {words}"))
+                with self._unseen() if form.secret else contextlib.nullcontext():
+                    return await self._answered(form, clean)
+            finally:
+                self._question = None
+                self._input.end_question(secret=form.secret)
+                self._wake()
+
+    async def _answered(self, form: Form, clean: PlainLines) -> Filled | None:
+        self._write("".join(f"{line}\n" for line in question_lines(form, clean.line)))
+        while True:
+            self._write("answer: ", ends=False)
+            line = await self._answer()
+            if line is None or form.secret:
+                self._write("\n")
+            if line is None:
+                return None
+            found = answer_to(form, line)
+            if isinstance(found, Filled):
+                return found
+            self._write(f"{clean.line(found)}\n")
+
+    async def _answer(self) -> str | None:
+        """None: the question is left."""
+        while self._question is not None and not self._question.is_set():
+            self._news.clear()
+            line = self._input.take_answer()
+            if line is not None:
+                return line
+            if self._input.at_end or self._is_gone:
+                return None
+            await self._news.wait()
+        return None
+
+    @contextlib.contextmanager
+    def _unseen(self) -> Generator[None, None, None]:
+        """What is typed in here is not echoed."""
+        import termios
+
+        descriptor = self._input.descriptor
+        before = termios.tcgetattr(descriptor)
+        during = termios.tcgetattr(descriptor)
+        during[3] &= ~termios.ECHO
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, during)
+        try:
+            yield
+        finally:
+            termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+    # What a plain face has not
+
+    async def open(self, panel: Panel) -> bool:
+        del panel
+        return False
+
+    def insert(self, text: str) -> None:
+        """There is no line to put it into, so it is said where it is not lost."""
+        if text.strip():
+            self.show(Remark("warning", f"not sent: {text}", "type it again, if you still want it"))
+
+    def clear(self) -> None:
+        pass
+
+    # Start and end
+
+    def _begin(self) -> None:
+        self._input.start()
+        if self._loop is not None or self._ended:
+            return
+        self._loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            with contextlib.suppress(ValueError, RuntimeError, OSError):  # not in the main thread
+                old = signal.getsignal(number)
+                self._loop.add_signal_handler(number, self._signalled, number)
+                self._old_handlers[number] = old
+                if number != signal.SIGINT:
+                    end_for_sure(number)
+
+    def _signalled(self, number: int) -> None:
+        if number != signal.SIGINT or self._ended:
+            return self._do(Left(now=True, code=128 + number))
+        if self._question is not None and not self._question.is_set():
+            self._question.set()
+            return self._wake()
+        now = time.monotonic()
+        is_second = now - self._interrupted_at < TWICE_SECONDS
+        self._interrupted_at = now
+        if is_second:
+            return self._do(Left(now=True, code=_INTERRUPTED))
+        if self._live.activity:
+            return self._do(Key("cancel"))
+        self._write("press Ctrl-C again to leave\n")
+        return self._wake()
+
+    def _give_back_signals(self) -> None:
+        if self._old_handlers:
+            stand_down()
+        for number, old in self._old_handlers.items():
+            with contextlib.suppress(ValueError, RuntimeError, OSError, TypeError):
+                if self._loop is not None and not self._loop.is_closed():
+                    self._loop.remove_signal_handler(number)
+                signal.signal(number, old)
+        self._old_handlers = {}
+
+    async def close(self) -> None:
+        self._ended = True
+        self._input.stop()
+        self._give_back_signals()
+        if self._telling is not None:
+            self._telling.cancel()
+            self._telling = None
+        if self._prompted:
+            self._write("\n", ends=False)
+            self._prompted = False
+
+
+def _with_secrets_hidden(block: Block) -> Block:
+    return block._replace(exact=False) if isinstance(block, Verbatim | Diff) else block

@@ -1,0 +1,178 @@
+"""Blocks as plain lines: each begins with a word that says what it is, and nothing is drawn.
+
+Used by the plain face, for pipes, dumb terminals and people who have the screen read to them. Every text is cleaned
+here; a reply stays as it was written, but for lines that would pass for ours: those stand behind a bar.
+"""
+
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import Final, assert_never
+
+from kitbag.text.hidden_characters import for_terminal
+from kitbag.text.human_format import count, duration
+from kitbag.views.blocks import (
+    Bars,
+    Block,
+    Diff,
+    Fields,
+    Lines,
+    Remark,
+    Reply,
+    Said,
+    Table,
+    Thought,
+    ToolDone,
+    Verbatim,
+)
+from kitbag.views.rendering.diff import is_diff
+
+_FOLDED: Final = 12
+_ERROR: Final = 5
+_OPEN: Final = 400
+_LISTS: Final = frozenset(("TodoWrite",))
+_MARKS: Final = {"[x]": "done:", "[>]": "now:", "[ ]": "to do:"}
+_BAR: Final = "│ "
+_OURS: Final = re.compile(
+    r"\W*(?:you|kitbag|thinking|tool|error|warning|note|fix|question|answer|working|changes|why|look out)\s*:", re.I
+)
+"""How lines begin that the chat itself says."""
+
+
+class PlainLines:
+    def __init__(self, hide: Callable[[str], str]) -> None:
+        self._hide = hide
+
+    def clean(self, text: str) -> str:
+        if "\r" in text:
+            text = text.replace("\r\n", "\n")
+        return for_terminal(self._hide(text))
+
+    def line(self, text: str) -> str:
+        return self.clean(" ".join(text.splitlines()) if "\n" in text or "\r" in text else text)
+
+    def lines(self, block: Block) -> list[str]:
+        match block:
+            case Lines():
+                return [self.line("".join(span.text for span in line)).rstrip() for line in block.lines]
+            case Said():
+                return self._said(block)
+            case Reply():
+                return self._reply(block)
+            case Thought():
+                return self._thought(block)
+            case ToolDone():
+                return self._tool(block)
+            case Remark():
+                return self._remark(block)
+            case Table():
+                return self._table(block)
+            case Fields():
+                pairs = [(label, value) for label, value in block.pairs if value.strip()]
+                told = (f"{self.line(one)}: {self._theirs(self.clean(two))}" for one, two in pairs)
+                return [*self._title(block.title), *told]
+            case Bars():
+                return self._bars(block)
+            case Verbatim():
+                # As at a terminal: no line of it passes for one of ours, also none that we have no word for.
+                text = (_EXACT if block.exact else self).clean(block.text).rstrip("\n")
+                return [*self._title(block.title), *(f"{_BAR}{line}".rstrip() for line in text.split("\n"))]
+            case Diff():
+                rows = (_EXACT if block.exact else self).clean(block.text).rstrip("\n").split("\n")
+                return ["changes:", *map(_barred, rows)] if block.text.strip() else []
+            case _:
+                assert_never(block)
+
+    def _theirs(self, text: str) -> str:
+        """What others say, with a bar before each line but the first that looks like one of ours."""
+        first, *rest = text.split("\n")
+        return "\n".join((first, *map(_barred, rest)))
+
+    def _title(self, title: str) -> list[str]:
+        return [f"{self.line(title)}:"] if title else []
+
+    def _said(self, block: Said) -> list[str]:
+        first, *others = self.clean(block.text.strip("\n")).split("\n")
+        images = [f"with {count(block.images, 'image')}"] if block.images else []
+        return [f"you: {first}", *map(_barred, others), *images]
+
+    def _reply(self, block: Reply) -> list[str]:
+        """As it was written, with the blank lines between its blocks."""
+        whole = self.clean(block.text)
+        text = whole.strip("\n")
+        if not text.strip():
+            return []
+        before = [""] if whole.startswith("\n") and not block.begins else []
+        after = [""] if whole.endswith("\n\n") else []
+        shown = self._theirs(f"kitbag: {text}") if block.begins else self._theirs(f"\n{text}")[1:]
+        return [*before, shown, *after]
+
+    def _thought(self, block: Thought) -> list[str]:
+        took = f"for {duration(block.seconds)}" if block.seconds >= 0.5 else "a moment"
+        said = self._theirs(self.clean(block.text).strip())
+        return [f"thinking: {said}" if block.is_open else f"thinking: {took}"]
+
+    def _tool(self, block: ToolDone) -> list[str]:
+        asked = " ".join(part for part in (block.name, block.title) if part)
+        outcome = ": ".join(part for part in ("failed" if block.is_error else "", block.summary) if part)
+        took = f", {duration(block.seconds)}" if block.seconds >= 1 else ""
+        rows = [f"tool: {self.line(asked)}: {self.line(outcome)}{took}"]
+        details = self.clean(block.details).strip("\n")
+        if not details.strip():
+            return rows
+        lines = details.split("\n")
+        if block.name in _LISTS:
+            lines = [_said_mark(line) for line in lines]
+        lines = [_barred(line) for line in lines]
+        if block.is_open:
+            return rows + _some(lines, _OPEN)
+        if is_diff(details) or block.name in _LISTS:
+            return rows + _some(lines, _FOLDED)
+        if block.is_error:
+            left = len(lines) - _ERROR
+            return [*rows, *([f"({count(left, 'line')} before these)"] if left > 0 else []), *lines[-_ERROR:]]
+        return rows
+
+    def _remark(self, block: Remark) -> list[str]:
+        word = "note" if block.severity == "info" else block.severity
+        label = "note" if block.severity == "info" else "fix"  # where nothing is broken, it is what one may do next
+        fix = [f"{label}: {self._theirs(self.clean(block.fix))}"] if block.fix else []
+        return [f"{word}: {self._theirs(self.clean(block.text))}", *fix]
+
+    def _table(self, block: Table) -> list[str]:
+        rows = [
+            "; ".join(
+                f"{self.line(head).lower()}: {self.line(cell)}" if head else self.line(cell)
+                for head, cell in zip((*block.headers, *[""] * len(row)), row, strict=False)
+                if cell.strip()
+            )
+            for row in block.rows
+        ]
+        return [*self._title(block.title), *rows, *([self.line(block.foot)] if block.foot else [])]
+
+    def _bars(self, block: Bars) -> list[str]:
+        whole = max(block.whole, sum(max(bar.tokens, 0) for bar in block.bars), 1)
+        shown = [(bar.label, max(bar.tokens, 0), bar.note) for bar in block.bars]
+        shown.append(("free", whole - sum(tokens for _, tokens, _ in shown), ""))
+        rows = [
+            f"{self.line(label)}: {count(tokens, 'token')}, {100 * tokens / whole:.1f} per cent"
+            + (f", {self.line(note)}" if note else "")
+            for label, tokens, note in shown
+        ]
+        return [*self._title(block.title), *rows, *([self.line(block.foot)] if block.foot else [])]
+
+
+_EXACT: Final = PlainLines(str)
+
+
+def _barred(line: str) -> str:
+    return f"{_BAR}{line}" if _OURS.match(unicodedata.normalize("NFKC", line[:80])) else line
+
+
+def _said_mark(line: str) -> str:
+    return f"{_MARKS[line[:3]]}{line[3:]}" if line[:3] in _MARKS else line
+
+
+def _some(lines: list[str], most: int) -> list[str]:
+    left = len(lines) - most
+    return lines if left <= 1 else [*lines[:most], f"({count(left, 'more line')})"]

@@ -1,0 +1,44 @@
+"""Which face a conversation has, and the terminal's before anything else: one can type while the rest is loaded.
+
+Used by the commands that talk with a person. Imports only what draws; start has the rest.
+"""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Callable
+from io import TextIOBase
+from typing import TYPE_CHECKING
+
+from kitbag.chat.ui import Face, Live, Status
+from kitbag.library.scopes import Places
+from kitbag.settings import load_settings
+
+if TYPE_CHECKING:
+    from kitbag.runtime.agent import Agent
+
+
+def make_face(places: Places, agent_now: "Callable[[], Agent | None]", *, plain: bool) -> Face:
+    """Plain where there is no terminal that could be drawn on, or where the person wants it so."""
+    streams: tuple[object, ...] = (sys.stdin, sys.stdout)  # None where it is closed
+    is_terminal = all(isinstance(one, TextIOBase) and one.isatty() for one in streams)
+    settings = load_settings(places.kitbag_home, ())
+    if plain or settings.get("chat.plain") == "on" or not is_terminal or os.environ.get("TERM", "dumb") == "dumb":
+        from kitbag.chat.plain.plain_ui import Plain
+
+        return Plain(sys.stdin, sys.stdout)
+    from kitbag.chat.terminal.make_terminal import make_terminal
+
+    return make_terminal(places, agent_now, rings=settings.get("chat.bell") != "off")
+
+
+async def draw_first(face: Face, directory: str) -> None:
+    """Until one can see where to type."""
+    if face.is_plain:
+        return
+    from kitbag.chat.terminal.terminal_ui import Terminal
+
+    face.draw(Live("starting", time.monotonic()), Status(directory=directory))
+    while isinstance(face, Terminal) and not face.is_drawn:
+        await asyncio.sleep(0)

@@ -1,0 +1,42 @@
+"""Text with colours (SGR sequences) as lines of styled pieces, for what is drawn over.
+
+Used by terminal for the reply's unfinished end. Other escape sequences are no colours: they are shown, not obeyed.
+"""
+
+import re
+from typing import Final
+
+from prompt_toolkit.formatted_text import ANSI, to_formatted_text
+
+from kitbag.chat.terminal.text_fragments import Drawn
+
+_COLOUR: Final = re.compile(r"\x1b\[([0-9;]*)m")
+_STYLES: Final[dict[str, str]] = {}
+_MOST_STYLES: Final = 1000
+
+
+def drawn_lines(text: str) -> list[Drawn]:
+    """The newline at the end makes no line of its own."""
+    lines: list[Drawn] = []
+    colours = ""
+    for row in text.removesuffix("\n").split("\n") if text else []:
+        line: Drawn = []
+        for at, part in enumerate(_COLOUR.split(row)):
+            if at % 2:
+                colours = "" if part in ("", "0") else f"{colours}\x1b[{part}m"
+            elif part:
+                line.append((_style(colours), part))
+        lines.append(line)
+    return lines
+
+
+def _style(colours: str) -> str:
+    if not colours:
+        return ""
+    found = _STYLES.get(colours)
+    if found is None:
+        if len(_STYLES) >= _MOST_STYLES:
+            _STYLES.clear()
+        pieces = to_formatted_text(ANSI(f"{colours}x"))
+        found = _STYLES[colours] = pieces[0][0] if pieces else ""
+    return found

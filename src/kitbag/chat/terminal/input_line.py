@@ -1,0 +1,216 @@
+"""The line in which one types: what it sends, pastes, completes and remembers.
+
+Used by terminal and keys. History, completions and pastes are given to it.
+"""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import Completer, ThreadedCompleter
+from prompt_toolkit.document import Document
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.history import History, InMemoryHistory
+
+from kitbag.chat.ui import Deed, Key, Left, Submitted
+from kitbag.errors import KitbagError
+from kitbag.messages import Image
+from kitbag.views.blocks import Block, Remark
+
+LEAVE_SECONDS: Final = 2.0
+CLEAR_SECONDS: Final = 1.0
+_MENTION: Final = re.compile(r"(?:^|\s)@\S*$")
+_NAME: Final = re.compile(r"/\S+")
+_INTERRUPTED: Final = 130
+
+
+class Pasting(Protocol):
+    """Long texts and images, for which a short mark stands in the line."""
+
+    def take(self, text: str) -> str: ...
+    def expand(self, text: str) -> tuple[str, Sequence[Image]]: ...
+    def from_clipboard(self) -> str | None: ...
+
+
+class AsTyped:
+    """Pastes where nothing else was given: what is pasted stands in the line as it is."""
+
+    def take(self, text: str) -> str:
+        return text
+
+    def expand(self, text: str) -> tuple[str, Sequence[Image]]:
+        return text, ()
+
+    def from_clipboard(self) -> str | None:
+        return None
+
+
+class Line:
+    def __init__(
+        self,
+        *,
+        history: History | None,
+        completer: Completer | None,
+        pastes: Pasting | None,
+        emit: Callable[[Deed], None],
+        show: Callable[[Block], None],
+        hint: Callable[[str, float], None],
+        is_working: Callable[[], bool],
+        has_queued: Callable[[], bool],
+        clock: Callable[[], float],
+    ) -> None:
+        self._pastes: Pasting = pastes or AsTyped()
+        self._emit = emit
+        self._show = show
+        self._hint = hint
+        self._is_working = is_working
+        self._has_queued = has_queued
+        self._clock = clock
+        self._escaped_at = self._interrupted_at = float("-inf")
+        self._clipboard: asyncio.Task[None] | None = None
+        self.buffer = Buffer(
+            name="line",
+            multiline=True,
+            history=history if history is not None else InMemoryHistory(),
+            completer=_beside(completer) if completer is not None else None,
+            complete_while_typing=Condition(self._is_completed),
+            tempfile_suffix=".md",
+        )
+
+    def _is_completed(self) -> bool:
+        """While one types: names of commands, and what is mentioned."""
+        before = self.buffer.document.text_before_cursor
+        return before.startswith("/") or _MENTION.search(before[-200:]) is not None
+
+    # Sending
+
+    def enter(self) -> None:
+        buffer = self.buffer
+        state = buffer.complete_state
+        if state is not None and state.current_completion is not None:
+            buffer.complete_state = None
+            if not buffer.text.startswith("/"):
+                return
+        before = buffer.document.text_before_cursor
+        if before.endswith("\\") and buffer.document.is_cursor_at_the_end_of_line:
+            buffer.delete_before_cursor()
+            self.new_line()
+        elif buffer.text.strip():
+            self._send()
+
+    def _send(self) -> None:
+        try:
+            typed = self.buffer.text.rstrip()
+            text, images = self._pastes.expand(typed)
+        except (KitbagError, OSError) as error:
+            fix = error.fix if isinstance(error, KitbagError) else "the line is kept: mend it and send it again"
+            self._show(Remark("error", str(error), fix))
+            return
+        self._forget(keep=True)
+        self._emit(Submitted(text, tuple(images), typed=typed if typed != text else ""))
+
+    def _forget(self, *, keep: bool) -> None:
+        if keep:
+            self.buffer.append_to_history()
+            self.buffer.reset()
+        else:
+            self.buffer.document = Document()  # what is undone comes back
+
+    def new_line(self) -> None:
+        self.buffer.insert_text("\n")
+
+    # Leaving and cancelling
+
+    def escape(self) -> None:
+        if self.buffer.complete_state is not None:
+            self.buffer.cancel_completion()
+            return
+        now = self._clock()
+        if self.buffer.text and not self._is_working():
+            if now - self._escaped_at <= CLEAR_SECONDS:
+                self._forget(keep=True)
+                self._escaped_at = float("-inf")
+                self._hint("", 0.0)
+                return
+            self._escaped_at = now
+            self._hint("Esc again clears the line", CLEAR_SECONDS)
+        self._emit(Key("cancel"))
+
+    def interrupt(self) -> None:
+        """Ctrl-C."""
+        if self.buffer.complete_state is not None:
+            self.buffer.cancel_completion()
+        now = self._clock()
+        is_second = now - self._interrupted_at <= LEAVE_SECONDS
+        if self._is_working() and not is_second:
+            self._emit(Key("cancel"))
+        elif self.buffer.text:
+            self._forget(keep=False)
+            self._hint("Ctrl-_ brings the text back", LEAVE_SECONDS)
+            return
+        elif is_second:
+            self._emit(Left(now=True, code=_INTERRUPTED))
+            return
+        self._interrupted_at = now
+        self._hint("press Ctrl-C again to leave", LEAVE_SECONDS)
+
+    def end_of_input(self) -> None:
+        """Ctrl-D."""
+        if self.buffer.text:
+            self.buffer.delete()
+        else:
+            self._emit(Left(now=True))
+
+    # Moving
+
+    def up(self) -> None:
+        if self.buffer.complete_state is None and not self.buffer.text and self._has_queued():
+            self._emit(Key("unqueue"))
+        else:
+            self.buffer.auto_up()
+
+    def down(self) -> None:
+        self.buffer.auto_down()
+
+    def tab(self) -> None:
+        state = self.buffer.complete_state
+        if state is not None and state.completions:
+            self.buffer.apply_completion(state.current_completion or state.completions[0])
+            if _NAME.fullmatch(self.buffer.text):
+                self.buffer.insert_text(" ")  # what a command is about follows
+        else:
+            self.buffer.start_completion(insert_common_part=True)
+
+    # Putting in
+
+    def paste(self, text: str) -> None:
+        self.buffer.insert_text(self._pastes.take(text.replace("\r\n", "\n").replace("\r", "\n")))
+
+    def paste_image(self) -> None:
+        """Ctrl-V. Programs that read the clipboard take their time."""
+        if self._clipboard is None or self._clipboard.done():
+            self._clipboard = asyncio.ensure_future(self._from_clipboard())
+
+    async def _from_clipboard(self) -> None:
+        mark: str | None = None
+        with contextlib.suppress(KitbagError, OSError):
+            mark = await asyncio.to_thread(self._pastes.from_clipboard)
+        if mark:
+            self.buffer.insert_text(mark)
+        else:
+            self._hint("no image was found in the clipboard", LEAVE_SECONDS)
+
+    def insert(self, text: str) -> None:
+        """Before what stands there already."""
+        there = self.buffer.text
+        whole = f"{text}\n{there}" if there.strip() else text
+        self.buffer.document = Document(whole, len(whole))
+
+
+def _beside(completer: Completer) -> Completer:
+    """In a thread, unless it sees to that itself: nobody waits for a disk while typing."""
+    is_able = type(completer).get_completions_async is not Completer.get_completions_async
+    return completer if is_able else ThreadedCompleter(completer)

@@ -1,0 +1,267 @@
+"""Which key does what in the terminal face, and the sequences of terminals that can tell more keys apart.
+
+Used by terminal. The line has readline's keys besides (Ctrl-A, Alt-B, Ctrl-W, Ctrl-R …): prompt_toolkit brings them.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, cast
+
+from prompt_toolkit.filters import Condition, has_focus, is_searching
+from prompt_toolkit.input.ansi_escape_sequences import ANSI_SEQUENCES
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.search import accept_search
+
+from kitbag.chat.terminal.form_queue import Asking
+from kitbag.chat.terminal.input_line import Line
+from kitbag.chat.terminal.layout import Picture
+from kitbag.chat.terminal.panel_runner import Opening
+from kitbag.chat.ui import Deed, Key
+
+_ALT_ENTER: Final = (Keys.Escape, Keys.ControlM)
+_EDIT_SECONDS: Final = 2.0
+_UNKNOWN_SECONDS: Final = 0.1
+_LOCKS: Final = (0, 64, 128, 192)
+"""Caps Lock and Num Lock, as such terminals tell them."""
+_ANSWER: Final = re.compile(r"\x1b\[\?\d+u")
+_PANEL_KEYS: Final = ("up", "down", "pageup", "pagedown", "home", "end", "enter", "space")
+_FORM_MOVES: Final = {"up": -1, "down": 1, "pageup": -8, "pagedown": 8, "home": -9999, "end": 9999}
+
+
+class Deeds(NamedTuple):
+    """What keys do outside the line, the questions and the panels."""
+
+    emit: Callable[[Deed], None]
+    redraw: Callable[[], None]
+    suspend: Callable[[], None]
+    edit: Callable[[], None]
+    keyboard_told: Callable[[], None]
+    """The terminal has said that it can tell keys apart."""
+    failed: Callable[[Exception], None]
+    clock: Callable[[], float]
+
+
+# Sequences
+
+
+def teach_first_sequences() -> None:
+    """Shift-Enter as terminals tell it unasked, and their answer to the question what they can tell."""
+    sequences = cast("dict[str, Any]", ANSI_SEQUENCES)
+    for modifiers in range(2, 9):
+        sequences[f"\x1b[13;{modifiers}u"] = _ALT_ENTER
+        sequences[f"\x1b[27;{modifiers};13~"] = _ALT_ENTER
+    for flags in range(32):
+        sequences[f"\x1b[?{flags}u"] = Keys.Ignore
+
+
+def teach_keyboard() -> None:
+    """All that a terminal sends in the mode in which it tells keys apart (`CSI code ; modifiers u`)."""
+    sequences = cast("dict[str, Any]", ANSI_SEQUENCES)
+    _teach_locked(sequences)
+    for code in (9, 13, 27, 32, *range(33, 127), 127, *_KEYPAD):
+        for modifiers in range(8):
+            for lock in _LOCKS:
+                sequences[f"\x1b[{code};{1 + modifiers + lock}u"] = _key(code, modifiers)
+        sequences[f"\x1b[{code}u"] = _key(code, 0)
+
+
+_KEYPAD: Final = {
+    57414: Keys.ControlM,
+    57417: Keys.Left,
+    57418: Keys.Right,
+    57419: Keys.Up,
+    57420: Keys.Down,
+    57421: Keys.PageUp,
+    57422: Keys.PageDown,
+    57423: Keys.Home,
+    57424: Keys.End,
+    57425: Keys.Insert,
+    57426: Keys.Delete,
+}
+
+
+def _teach_locked(sequences: dict[str, Any]) -> None:
+    """Arrows and their like with a lock on are the same keys."""
+    for sequence, key in list(sequences.items()):
+        found = re.fullmatch(r"(\x1b\[\d+;)([2-8])([A-Z~])", sequence)
+        if found:
+            for lock in _LOCKS[1:]:
+                sequences[f"{found[1]}{int(found[2]) + lock}{found[3]}"] = key
+        plain = re.fullmatch(r"\x1b\[(?:([A-DFH])|(\d+)~)", sequence)
+        if plain:
+            for lock in _LOCKS[1:]:
+                locked = f"\x1b[1;{1 + lock}{plain[1]}" if plain[1] else f"\x1b[{plain[2]};{1 + lock}~"
+                sequences[locked] = key
+
+
+def _key(code: int, modifiers: int) -> Any:
+    shift, alt, control = bool(modifiers & 1), bool(modifiers & 2), bool(modifiers & 4)
+    if code in _KEYPAD:
+        return _KEYPAD[code]
+    if code == 13:
+        return _ALT_ENTER if modifiers else Keys.ControlM
+    if code == 27:
+        return Keys.Escape
+    if code == 9:
+        return Keys.BackTab if shift else Keys.ControlI
+    if code == 127:
+        return (Keys.Escape, Keys.ControlH) if alt or control else Keys.ControlH
+    char = chr(code)
+    if control:
+        key = _control(char)
+        return (Keys.Escape, key) if alt and key is not Keys.Ignore else key
+    if alt:
+        return (Keys.Escape, char.upper() if shift else char)
+    return Keys.Ignore
+
+
+def _control(char: str) -> Keys:
+    named = {" ": "c-@", "@": "c-@", "_": "c-_", "-": "c-_", "/": "c-_", "\\": "c-\\", "]": "c-]", "^": "c-^"}
+    name = named.get(char) or (f"c-{char.lower()}" if char.isalpha() else "")
+    return Keys(name) if name else Keys.Ignore
+
+
+# What they do
+
+
+def make_bindings(line: Line, asking: Asking, opening: Opening, picture: Picture, deeds: Deeds) -> KeyBindings:
+    bindings = _Bindings(deeds.failed)
+    _bind_everywhere(bindings, deeds)
+    _bind_unknown(bindings, deeds.clock)
+    _bind_line(bindings, line, picture, deeds)
+    _bind_search(bindings, line)
+    _bind_questions(bindings, asking, picture)
+    _bind_panels(bindings, opening, asking, picture)
+    return bindings
+
+
+class _Bindings(KeyBindings):
+    def __init__(self, failed: Callable[[Exception], None]) -> None:
+        super().__init__()
+        self._failed = failed
+
+    def bind(self, where: Any, does: Callable[[KeyPressEvent], object], *keys: str, eager: bool = False) -> None:
+        def handle(event: KeyPressEvent) -> None:
+            try:
+                does(event)
+            except Exception as error:  # noqa: BLE001 - told; one key must not end the chat
+                self._failed(error)
+
+        self.add(*keys, filter=where, eager=eager)(handle)
+
+
+def _bind_everywhere(bindings: _Bindings, deeds: Deeds) -> None:
+    def told(event: KeyPressEvent) -> None:
+        if _ANSWER.fullmatch(event.data):
+            deeds.keyboard_told()
+
+    bindings.bind(True, lambda _: deeds.redraw(), "c-l")
+    bindings.bind(True, lambda _: deeds.suspend(), "c-z")
+    bindings.bind(True, told, Keys.Ignore)
+
+
+def _bind_unknown(bindings: _Bindings, clock: Callable[[], float]) -> None:
+    """A sequence that nobody knows, or that a slow network has torn apart, begins with Esc: it would cancel the work,
+    and its rest would stand in the line."""
+    began, is_short = float("-inf"), False
+
+    def begin(event: KeyPressEvent) -> None:
+        nonlocal began, is_short
+        began, is_short = clock(), event.key_sequence[-1].key == "O"
+
+    def pass_over(event: KeyPressEvent) -> None:
+        nonlocal began
+        if is_short or "@" <= event.data <= "~":
+            began = float("-inf")
+
+    bindings.bind(True, begin, "escape", "[")
+    bindings.bind(True, begin, "escape", "O")
+    bindings.bind(Condition(lambda: clock() - began < _UNKNOWN_SECONDS), pass_over, Keys.Any, eager=True)
+
+
+def _bind_line(bindings: _Bindings, line: Line, picture: Picture, deeds: Deeds) -> None:
+    here = has_focus(picture.line_window)
+    prefixed_at = float("-inf")
+
+    def prefix(_: KeyPressEvent) -> None:
+        nonlocal prefixed_at
+        prefixed_at = deeds.clock()
+
+    # A sequence of two keys would have to come within the short time that is waited after Esc.
+    is_prefixed = Condition(lambda: deeds.clock() - prefixed_at < _EDIT_SECONDS)
+
+    def edit(_: KeyPressEvent) -> None:
+        nonlocal prefixed_at
+        prefixed_at = float("-inf")
+        deeds.edit()
+
+    bindings.bind(here, prefix, "c-x", eager=True)
+    bindings.bind(here & is_prefixed, edit, "c-e", eager=True)
+    bindings.bind(here, edit, "c-g")
+    does: dict[str, Callable[[], None]] = {
+        "enter": line.enter,
+        "c-j": line.new_line,
+        "escape": line.escape,
+        "c-c": line.interrupt,
+        "<sigint>": line.interrupt,
+        "c-d": line.end_of_input,
+        "up": line.up,
+        "down": line.down,
+        "tab": line.tab,
+        "c-v": line.paste_image,
+        "s-tab": lambda: deeds.emit(Key("mode")),
+        "c-o": lambda: deeds.emit(Key("details")),
+    }
+    for key, do in does.items():
+        bindings.bind(here, lambda _, do=do: do(), key)
+    bindings.bind(here, lambda _: line.new_line(), "escape", "enter")
+    bindings.bind(here, lambda _: line.new_line(), "escape", "c-j")
+    bindings.bind(here, lambda event: line.paste(event.data), Keys.BracketedPaste)
+
+
+def _bind_search(bindings: _Bindings, line: Line) -> None:
+    """Of the history: what was found stands in the line, to be changed or sent."""
+
+    def accept(_: KeyPressEvent) -> None:
+        accept_search()
+        line.buffer.cursor_position = len(line.buffer.text)
+
+    for key in ("enter", "escape", "tab"):
+        bindings.bind(is_searching, accept, key, eager=True)
+
+
+def _bind_questions(bindings: _Bindings, asking: Asking, picture: Picture) -> None:
+    choosing, writing = has_focus(picture.form_window), has_focus(picture.words_window)
+    asked = choosing | writing
+    bindings.bind(asked, lambda _: asking.enter(), "enter")
+    bindings.bind(asked, lambda _: asking.escape(), "escape")
+    for key in ("c-c", "<sigint>", "c-g"):
+        bindings.bind(asked, lambda _: asking.escape(leaves=True), key)
+    bindings.bind(asked, lambda event: asking.paste(event.data.replace("\r", "\n")), Keys.BracketedPaste)
+    for key, by in _FORM_MOVES.items():
+        bindings.bind(choosing, lambda _, by=by: asking.move(by), key)
+    bindings.bind(choosing, lambda _: asking.tab(), "tab")
+    bindings.bind(choosing, lambda event: _is_text(event.data) and asking.type(event.data), Keys.Any)
+    # Where words are written, these would move the mark or open other lines.
+    for key in ("up", "down", "tab", "s-tab", "c-r", "c-s", "c-j", "c-o"):
+        bindings.bind(writing, lambda _: None, key)
+    bindings.bind(writing & Condition(lambda: not asking.words.text), lambda _: asking.escape(leaves=True), "c-d")
+
+
+def _bind_panels(bindings: _Bindings, opening: Opening, asking: Asking, picture: Picture) -> None:
+    here = has_focus(picture.panel_window)
+
+    def press(name: str) -> None:
+        asking.answering.key()
+        opening.key(name)
+
+    for key in _PANEL_KEYS:
+        bindings.bind(here, lambda _, key=key: press(key), key)
+    for key in ("escape", "c-c", "<sigint>", "c-d", "c-g"):
+        bindings.bind(here, lambda _: press("escape"), key)
+    bindings.bind(here, lambda event: _is_text(event.data) and press(event.data), Keys.Any)
+
+
+def _is_text(data: str) -> bool:
+    return bool(data) and data.isprintable()

@@ -1,0 +1,98 @@
+"""The terminal face with all that belongs to it: history, pastes, and completions of what the conversation has.
+
+Used by start, where somebody sits at a terminal. The completions follow the conversation: after /persona or /resume
+others are offered.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from prompt_toolkit.completion import Completer, DynamicCompleter
+
+from kitbag.chat.input.history import History
+from kitbag.chat.terminal.terminal_ui import Terminal
+from kitbag.library.scopes import Places
+from kitbag.messages import Image
+from kitbag.views.blocks import Remark
+
+if TYPE_CHECKING:
+    from kitbag.chat.input.pastes import Pastes
+    from kitbag.runtime.agent import Agent
+
+_MOST_SESSIONS = 20
+
+
+def make_terminal(places: Places, agent_now: "Callable[[], Agent | None]", *, rings: bool = True) -> Terminal:
+    """`agent_now`: of the conversation, once there is one. `rings`: a bell for a person who is away."""
+    completers: dict[int, Completer] = {}
+
+    def completer() -> Completer | None:
+        agent = agent_now()
+        if agent is None:
+            return None
+        if id(agent) not in completers:
+            completers.clear()
+            completers[id(agent)] = _completer_for(agent)
+        return completers[id(agent)]
+
+    def tell(remark: str) -> None:
+        terminal.show(Remark("warning", remark))
+
+    def hide(text: str) -> str:
+        return terminal.hide(text)  # which is another one once there is a conversation
+
+    history = History(places.kitbag_home, places.cwd, hide, tell)
+    terminal = Terminal(history=history, completer=DynamicCompleter(completer), pastes=_LatePastes(tell), rings=rings)
+    return terminal
+
+
+class _LatePastes:
+    """Loaded when something is pasted or sent: one can type before that."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+
+    @cached_property
+    def _pastes(self) -> "Pastes":
+        from kitbag.chat.input.pastes import Pastes
+
+        return Pastes(self._tell)
+
+    def take(self, text: str) -> str:
+        return self._pastes.take(text)
+
+    def expand(self, text: str) -> tuple[str, Sequence[Image]]:
+        return self._pastes.expand(text)
+
+    def from_clipboard(self) -> str | None:
+        return self._pastes.from_clipboard()
+
+
+def _completer_for(agent: "Agent") -> Completer:
+    from kitbag.agent.session_list import list_sessions
+    from kitbag.chat.input.completion import Around, ChatCompleter, offered_prompts
+    from kitbag.tasks.board import Board
+
+    board: list[Board] = []
+
+    def tasks() -> Iterable[tuple[str, str]]:
+        if not board:
+            board.append(Board(agent.journal))
+        here = [task for task in board[0].all() if task.directory == agent.ground.places.cwd]
+        return [(task.id, f"{task.agent or 'Bash'}, {task.status}: {task.description}") for task in reversed(here)]
+
+    def sessions() -> Iterable[tuple[str, str]]:
+        found = list_sessions(agent.journal, agent.ground.places.cwd)
+        return [(one.id, one.about) for one in found[:_MOST_SESSIONS] if one.id != agent.session.id]
+
+    around = Around(
+        lambda: agent.ground.library,
+        agent.ground.workspace,
+        agent.ground.places.cwd,
+        sessions,
+        tasks,
+        lambda: offered_prompts(agent.offered),
+        lambda: agent.sources.models,
+    )
+    return ChatCompleter(around)

@@ -1,0 +1,93 @@
+"""Panels of the terminal face: refreshed each second, their actions run beside the keys, Esc stops one or closes all.
+
+Used by terminal; panels holds what a panel is, layout shows it.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Final
+
+from kitbag.chat.terminal.panel_state import PanelState
+from kitbag.chat.ui import Panel
+from kitbag.errors import KitbagError
+from kitbag.views.blocks import Block, Remark
+
+_REFRESH_SECONDS: Final = 1.0
+_ESCAPE: Final = "escape"
+
+
+class Opening:
+    def __init__(self, show: Callable[[Block], None], changed: Callable[[], None]) -> None:
+        self._show = show
+        self._changed = changed
+        self._open: list[tuple[PanelState, asyncio.Queue[str]]] = []
+        self._has_ended = False
+
+    @property
+    def state(self) -> PanelState | None:
+        """The panel in front."""
+        return self._open[-1][0] if self._open else None
+
+    def key(self, name: str) -> None:
+        """`escape`, `enter`, `space`, `up`, …, or a character."""
+        if self._open:
+            self._open[-1][1].put_nowait(name)
+
+    def end(self) -> None:
+        self._has_ended = True
+        for _, keys in self._open:
+            keys.put_nowait(_ESCAPE)
+            keys.put_nowait(_ESCAPE)
+
+    async def open(self, panel: Panel) -> None:
+        if self._has_ended:
+            return
+        state, keys = PanelState(panel), asyncio.Queue[str]()
+        opened = (state, keys)
+        self._open.append(opened)
+        self._changed()
+        try:
+            await self._live(state, keys)
+        finally:
+            self._open.remove(opened)
+            self._changed()
+
+    async def _live(self, state: PanelState, keys: "asyncio.Queue[str]") -> None:
+        acting: asyncio.Task[None] | None = None
+        key = asyncio.ensure_future(keys.get())
+        try:
+            while True:
+                waited = {key, acting} if acting else {key}
+                await asyncio.wait(waited, timeout=_REFRESH_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                if acting is not None and acting.done():
+                    ended, acting, state.acting = acting, None, ""
+                    self._tell(ended)
+                if key.done():
+                    name, key = key.result(), asyncio.ensure_future(keys.get())
+                    if name == _ESCAPE or state.closes(name):
+                        if acting is None:
+                            return
+                        acting.cancel()
+                    elif action := state.key(name):
+                        state.acting = next(one.label for one in state.panel.actions if one.key == action)
+                        acting = asyncio.ensure_future(state.panel.act(action, state.marked))
+                    self._changed()
+                    continue
+                state.refresh()
+                self._changed()
+        finally:
+            key.cancel()
+            if acting is not None:
+                acting.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await acting
+
+    def _tell(self, ended: "asyncio.Task[None]") -> None:
+        """What the person did wrong is shown; what is wrong with us is not held back."""
+        if ended.cancelled():
+            return
+        try:
+            ended.result()
+        except KitbagError as error:
+            self._show(Remark("error", error.problem, error.fix))

@@ -1,0 +1,99 @@
+"""`kitbag agents run NAME PROMPT`: an agent at work, without a conversation around it."""
+
+import os
+import sys
+from typing import Any
+
+import click
+
+from kitbag.cli import interruption, output
+from kitbag.cli.headless import STATUS_CODES
+from kitbag.cli.library_options import json_option
+from kitbag.cli.tasks import open_board
+from kitbag.events import Notice
+from kitbag.library.scopes import find_places
+from kitbag.tools.delegation import Errand, Report
+
+
+@click.command("run")
+@click.argument("name")
+@click.argument("prompt", default="", required=False)
+@click.option("--background", is_flag=True, help="Return the task's id at once; a worker hosts it.")
+@click.option("--resume", default="", metavar="ID", help="Go on with this task of the agent.")
+@click.option("--pack", default="", metavar="TASK", help="With the context that `kitbag pack TASK` makes.")
+@click.option("--model", default="", metavar="NAME", help="Instead of the agent's own.")
+@click.option("--max-turns", type=click.IntRange(1), default=None, help="Instead of the agent's own.")
+@click.option("--permission-mode", default="", metavar="MODE", help="Yours; a child of plan is plan.")
+@click.option("--trust-workspace", is_flag=True, help="Trust the workspace for this run.")
+@json_option
+def run(name: str, prompt: str, **options: Any) -> None:
+    """Let an agent do something, in front or in the background.
+
+    In front, what it does is shown on the error output and its answer on the output. The exit codes are those of -p.
+    """
+    from kitbag.errors import UsageError
+
+    if not prompt and not options["pack"]:
+        raise UsageError("there is nothing to do", "say what: kitbag agents run NAME 'PROMPT'")
+    with open_board(make=True) as board:
+        report = interruption.run(_run(board.journal, name, prompt, options))
+    if options["as_json"]:
+        output.as_json(report._asdict())
+    elif not report.is_finished:
+        output.echo(report.id)
+        for warning in report.warnings:
+            output.remark(output.clean(warning))
+        output.remark(f"it runs in the background: kitbag tasks watch, kitbag tasks output {report.id} --wait 600")
+    else:
+        if report.text:
+            output.exact(report.text)
+        if report.status != "completed":
+            output.remark(output.clean(f"{report.name}: {report.status}{': ' if report.error else ''}{report.error}"))
+    sys.exit(_code(report))
+
+
+async def _run(journal: Any, name: str, prompt: str, options: dict[str, Any]) -> Report:
+    from kitbag.assembly.run_options import Options
+    from kitbag.cli.terminal_approver import TerminalApprover
+    from kitbag.tasks.delegation import Delegated
+    from kitbag.tasks.standalone_setup import lay_inherited
+
+    given = Options(
+        directory=os.getcwd(),
+        mode=options["permission_mode"],
+        trust_workspace=options["trust_workspace"],
+    )
+    approver = TerminalApprover()
+    asker = approver if approver.is_there() and not options["as_json"] else None
+    # A script, or another provider, is nobody's to choose but a person's: it is the model of whoever starts the agent.
+    model = str(options["model"])
+    inherited = lay_inherited(find_places().cwd, given, model, None, journal, _tell, asker)
+    try:
+        delegated = Delegated(lambda: inherited, "")
+        errand = Errand(
+            name,
+            prompt,
+            "",
+            options["background"],
+            inherited.chosen.again if model else "",
+            options["max_turns"] or 0,
+            options["resume"],
+            options["pack"],
+        )
+        return await delegated.start(errand, _progress)
+    finally:
+        await inherited.provider.close()
+
+
+def _tell(notice: Notice) -> None:
+    output.remark(output.clean(f"{notice.severity}: {notice.text}"))
+
+
+def _progress(text: str) -> None:
+    output.remark(output.style(output.clean(text), "dim", sys.stderr))
+
+
+def _code(report: Report) -> int:
+    if not report.is_finished:
+        return 0
+    return {**STATUS_CODES, "interrupted": 7}.get(report.status, 7)

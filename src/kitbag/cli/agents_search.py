@@ -1,0 +1,44 @@
+"""`kitbag agents search`: which agent a request is for, best first."""
+
+from typing import Any
+
+import click
+
+from kitbag.cli import output
+from kitbag.cli.library_options import json_option, library_options, open_registry
+from kitbag.library.routing.agent_search import LEVELS, Candidate, Match, rank_agents
+
+
+@click.command()
+@click.argument("request", nargs=-1, required=True)
+@click.option("--most", type=click.IntRange(1), default=10, show_default=True, help="How many at the most.")
+@library_options
+@json_option
+def search(request: tuple[str, ...], most: int, dirs: tuple[str, ...], team: str, persona: str, as_json: bool) -> None:
+    """Agents that fit a request, by its words and by the extensions of the files it names."""
+    registry = open_registry(dirs, team, persona)
+    visible = {agent.full_name: agent for agent, _ in registry.visible_agents()}
+    candidates = [Candidate(name, agent.description, agent.file_extensions) for name, agent in visible.items()]
+    found = rank_agents(candidates, " ".join(request))[:most]
+    if as_json:
+        return output.as_json([_match_json(match) for match in found])
+    output.table(
+        ("NAME", "WHY", "DESCRIPTION"), [(match.name, _why(match), visible[match.name].description) for match in found]
+    )
+    if not found:
+        output.remark("nothing found")
+    return None
+
+
+def _match_json(match: Match) -> dict[str, Any]:
+    return {
+        "name": match.name,
+        "score": match.score,
+        "fit": LEVELS[match.level],
+        "words": list(match.words),
+        "files": list(match.files),
+    }
+
+
+def _why(match: Match) -> str:
+    return ", ".join((*match.files, *match.words))

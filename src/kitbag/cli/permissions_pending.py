@@ -1,0 +1,100 @@
+"""`kitbag permissions pending` and `answer`: questions of background work, seen and answered from any terminal."""
+
+import contextlib
+import os
+from collections.abc import Generator
+from typing import Any
+
+import click
+
+from kitbag.assembly.open_journal import open_journal
+from kitbag.cli import output
+from kitbag.cli.library_options import json_option
+from kitbag.errors import NotFoundError, UsageError
+from kitbag.library.scopes import find_places
+from kitbag.permissions.approvals.approval import Answer
+from kitbag.permissions.approvals.question_view import shown
+from kitbag.permissions.approvals.queue import NOT_WRITTEN_DOWN, ApprovalQueue, Waiting, check_person
+from kitbag.store.journal import journal_path
+
+
+@contextlib.contextmanager
+def _open_queue() -> Generator[ApprovalQueue | None, None, None]:
+    """None when there is no journal: to look for questions makes none."""
+    home = find_places().kitbag_home
+    if not os.path.lexists(journal_path(home)):
+        yield None
+        return
+    with open_journal(home) as journal:
+        if journal.saved is not None:
+            kept = output.count(journal.saved.records, "record")
+            output.remark(f"the journal was damaged; {kept} kept, the rest is in {output.clean(journal.saved.folder)}")
+        yield ApprovalQueue(journal)
+
+
+@click.command()
+@json_option
+def pending(as_json: bool) -> None:
+    """The questions that wait for an answer, whole and with every hidden character made visible."""
+    with _open_queue() as queue:
+        found = queue.pending() if queue is not None else []
+    if as_json:
+        return output.as_json([_as_json(waiting) for waiting in found])
+    for waiting in found:
+        _show(waiting)
+        answer = f"kitbag permissions answer {waiting.question.id} {'allow|deny' if waiting.is_whole else 'deny'}"
+        output.echo(f"{output.style('answer:', 'bold')} {output.clean(answer)}\n")
+    output.remark(output.style(f"{output.count(len(found), 'question')} waiting", "dim"))
+    return None
+
+
+@click.command()
+@click.argument("question", metavar="ID")
+@click.argument("choice", type=click.Choice(["allow", "deny"]))
+@click.option("--reason", default="", metavar="TEXT", help="What the agent is told, such as what to do instead.")
+@click.option("--session", is_flag=True, help="Allow exactly this until whoever asked has ended, not only once.")
+@json_option
+def answer(question: str, choice: Any, reason: str, session: bool, as_json: bool) -> None:
+    """Answer a question; the first answer counts. ID may be shortened as long as it is the only one."""
+    if session and choice == "deny":
+        raise UsageError("--session goes with allow", "leave it out")
+    check_person()
+    with _open_queue() as queue:
+        if queue is None:
+            raise NotFoundError(f"no question waits as {question!r}", "`kitbag permissions pending` lists them")
+        waiting = queue.find(question)
+        queue.answer(waiting.question.id, Answer(choice, "session" if session else "once", reason=reason), "cli")
+    if as_json:
+        return output.as_json({**_as_json(waiting), "choice": choice, "scope": "session" if session else "once"})
+    _show(waiting)
+    done = "denied" if choice == "deny" else "allowed for the session" if session else "allowed once"
+    return output.echo(output.style(done, "red" if choice == "deny" else "green"))
+
+
+def _show(waiting: Waiting) -> None:
+    output.block("\n".join([*shown(waiting.question, most=None), f"asked at {waiting.asked_at}"]))
+    if not waiting.is_whole:
+        output.remark(f"it can only be denied: {NOT_WRITTEN_DOWN}")
+
+
+def _as_json(waiting: Waiting) -> dict[str, Any]:
+    import json
+
+    question = waiting.question
+    return {
+        "id": question.id,
+        "tool": question.tool,
+        "arguments": json.loads(question.arguments) if waiting.is_whole else question.arguments,
+        "directory": question.directory,
+        "digest": question.digest,
+        "asked_by": question.asked_by,
+        "asked_at": waiting.asked_at,
+        "whole": waiting.is_whole,
+        "reason": question.judgement.reason,
+        "parts": [part._asdict() for part in question.judgement.parts],
+        "sandbox": question.judgement.sandbox,
+        "network": question.judgement.network,
+        "facts": [list(fact) for fact in question.facts],
+        "suggested_rule": question.suggestion,
+        "shown": shown(question, most=None),
+    }

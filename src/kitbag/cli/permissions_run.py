@@ -1,0 +1,143 @@
+"""`kitbag permissions run`: decides about a command as for an agent, and runs it in the sandbox or not at all."""
+
+import os
+import sys
+from typing import Any, Literal
+
+import click
+
+from kitbag.cli import output
+from kitbag.cli.library_options import json_option
+from kitbag.cli.permission_options import Opened, open_permissions, permission_options
+from kitbag.errors import InvalidError, UsageError
+from kitbag.permissions.model import Judgement
+from kitbag.processes.command_runner import Command, Ran
+from kitbag.sandbox.confine import Confinement, SandboxError, describe, run_confined
+
+MOST_CHARACTERS = 1_000_000
+STOPPED = 124
+EXIT_CODES = """\b
+Exit codes: the command's own, as in a shell, and
+  2    the command line is wrong
+  6    it was refused, or the sandbox could not be made; it did not run
+  124  it was stopped: it took too long or printed without end
+"""
+
+
+@click.command(epilog=EXIT_CODES)
+@click.argument("text", metavar="COMMAND")
+@click.option(
+    "--profile", type=click.Choice(["read-only", "workspace"]), help="The sandbox, instead of the one decided on."
+)
+@click.option("--network", is_flag=True, help="Let it reach the network.")
+@click.option(
+    "--timeout", "seconds", type=click.FloatRange(0.1, 86_400), default=120, show_default=True, metavar="SECONDS"
+)
+@click.option("--yes", is_flag=True, help="Answer yes if it would be asked. What is denied stays denied.")
+@permission_options
+@json_option
+def command(
+    text: str,
+    profile: Literal["read-only", "workspace"] | None,
+    network: bool,
+    seconds: float,
+    yes: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Run a command for Bash as an agent would: decided by the rules and the mode, and only in the sandbox."""
+    opened = open_permissions(**options)
+    here = os.path.realpath(os.getcwd())
+    judgement = opened.permissions.decide("Bash", {"command": text}, here)
+    for diagnostic in () if as_json else opened.diagnostics:
+        for line in output.diagnostic_lines(diagnostic, sys.stderr):
+            output.remark(line)
+    if judgement.effect == "deny":
+        fix = "`kitbag permissions test` with the same words shows every part of the decision"
+        raise InvalidError(f"denied: {_reason(judgement)}", fix)
+    confinement = _confinement(judgement, opened, profile, network)
+    if judgement.effect == "ask" and not yes:
+        _agree(text, judgement, opened, confinement, here)
+    given = Command(text, here, dict(os.environ), seconds, MOST_CHARACTERS)
+    ran = run_confined(given, confinement=confinement, workspace=opened.permissions.workspace)
+    if as_json:
+        output.as_json(_as_json(text, judgement, opened, confinement, ran))
+    else:
+        _show(confinement, ran, seconds)
+    sys.exit(_status(ran))
+
+
+def _confinement(
+    judgement: Judgement, opened: Opened, profile: Literal["read-only", "workspace"] | None, network: bool
+) -> Confinement:
+    if opened.loaded.mode == "plan" and (profile == "workspace" or network):
+        raise UsageError("plan mode runs commands where they can change and reach nothing", "choose another mode")
+    protection = opened.permissions.protection
+    if protection.kind == "none":
+        raise SandboxError(f"no sandbox runs here: {protection.problem}", protection.fix)
+    # Without a sandbox only a person's yes lets it run; then as much is held as can be.
+    by_a_person = judgement.sandbox == "none" or judgement.effect == "ask"
+    wanted = profile or ("workspace" if judgement.sandbox == "none" else judgement.sandbox)
+    return Confinement(wanted, network or judgement.network, control_held=not by_a_person)
+
+
+def _agree(text: str, judgement: Judgement, opened: Opened, confinement: Confinement, here: str) -> None:
+    """Returns when a person has said yes."""
+    from kitbag.cli import interruption
+    from kitbag.cli.terminal_approver import TerminalApprover
+    from kitbag.permissions.approvals.approval import Approvals, Refusal
+
+    approver = TerminalApprover()
+    if not approver.is_there():
+        fix = "run it in a terminal, answer with --yes, or give a rule such as --allow 'Bash(...)'"
+        raise InvalidError(f"nobody can be asked here, and it has to be: {_reason(judgement)}", fix)
+    settings_file = os.path.join(opened.permissions.workspace.kitbag_home, "settings.toml")
+    approvals = Approvals(approver, settings_file)
+    given, facts = {"command": text}, (("runs in", describe(confinement)),)
+    found = interruption.run(approvals.authorize(opened.permissions, "Bash", given, here, facts=facts))
+    if isinstance(found, Refusal):
+        raise InvalidError(f"it did not run: {found.reason}")
+    found.use("Bash", given, here, approvals.permissions(opened.permissions))
+    if found.remark:
+        output.remark(output.clean(found.remark))
+
+
+def _reason(judgement: Judgement) -> str:
+    deciding = [part for part in judgement.parts if part.effect == judgement.effect and part.rule]
+    return f"{judgement.reason} `{deciding[0].rule}` ({deciding[0].source})" if deciding else judgement.reason
+
+
+def _show(confinement: Confinement, ran: Ran, seconds: float) -> None:
+    if ran.text:
+        output.exact(ran.text)
+    for note in ran.notes:
+        output.remark(f"{output.style('warning', 'yellow', sys.stderr)}: {output.clean(note)}")
+    if ran.cut:
+        output.remark(f"{output.count(ran.cut, 'more byte')} of output not shown")
+    if ran.stopped:
+        why = f"it took longer than {seconds:g} seconds" if ran.stopped == "time" else "it printed without end"
+        output.remark(f"{output.style('error', 'red', sys.stderr)}: stopped: {why}")
+    output.remark(output.style(f"ran in: {describe(confinement)}", "dim", sys.stderr))
+
+
+def _status(ran: Ran) -> int:
+    if ran.stopped:
+        return STOPPED
+    return ran.status if ran.status >= 0 else 128 - ran.status
+
+
+def _as_json(text: str, judgement: Judgement, opened: Opened, confinement: Confinement, ran: Ran) -> dict[str, Any]:
+    return {
+        "command": text,
+        "effect": judgement.effect,
+        "reason": judgement.reason,
+        "parts": [part._asdict() for part in judgement.parts],
+        "sandbox": confinement.profile,
+        "network": confinement.network,
+        "protection": opened.permissions.protection._asdict(),
+        "status": _status(ran),
+        "stopped": ran.stopped,
+        "output": ran.text,
+        "cut": ran.cut,
+        "notes": list(ran.notes),
+    }

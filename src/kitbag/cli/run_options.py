@@ -1,0 +1,54 @@
+"""From the options of the root command to those of a run, for `-p` and for the chat."""
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from kitbag.errors import UsageError
+from kitbag.library.dialects.tool_aliases import split_names
+
+if TYPE_CHECKING:
+    from kitbag.assembly.run_options import Options
+
+
+def check_options(options: dict[str, Any]) -> None:
+    """Raises UsageError for what can't go together, before anything is loaded."""
+    for name, directory in (("--cwd", options["cwd"]), *(("--dir", one) for one in options["dirs"])):
+        if directory and not os.path.isdir(directory):
+            raise UsageError(f"{name} {directory}: not a directory", "give an existing directory")
+    if options["go_on"] and options["resume"]:
+        raise UsageError("--continue and --resume together", "give one of them")
+    if options["fork"] and not (options["go_on"] or options["resume"]):
+        raise UsageError("--fork without a session", "say which with --resume ID or --continue")
+    for name in ("allowed_tools", "disallowed_tools"):
+        _rules(f"--{name.replace('_', '-')}", options[name])
+
+
+def options_of(options: dict[str, Any]) -> "Options":
+    from kitbag.agent.loop import Limits
+    from kitbag.assembly.run_options import Options
+
+    return Options(
+        directory=options["cwd"],
+        model=options["model"],
+        mode=options["permission_mode"],
+        agent=options["agent"],
+        team=options["team"],
+        persona=options["persona"],
+        only_tools=_rules("--allowed-tools", options["allowed_tools"]),
+        no_tools=_rules("--disallowed-tools", options["disallowed_tools"]),
+        trust_workspace=options["trust_workspace"],
+        append=options["append"],
+        effort=options["effort"] or "",
+        extra=options["dirs"],
+        limits=Limits(options["max_turns"] or 0, options["max_tokens"] or 0, options["max_cost"] or 0.0),
+        resume="last" if options["go_on"] else options["resume"],
+        fork=options["fork"],
+    )
+
+
+def _rules(name: str, written: tuple[str, ...]) -> tuple[str, ...]:
+    """`--allowed-tools "Read,Bash(git log:*)"`, or the option several times. Nothing in it would mean no limit."""
+    rules = tuple(rule for text in written for rule in split_names(text))
+    if written and not rules:
+        raise UsageError(f"{name} names no tool", "name one, or leave the option out")
+    return rules

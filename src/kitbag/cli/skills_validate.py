@@ -1,0 +1,215 @@
+"""`kitbag skills validate` and `kitbag skills index`."""
+
+import os
+from typing import Any
+
+from kitbag.cli import output
+from kitbag.errors import Diagnostic, NotFoundError, UsageError
+from kitbag.library.discover import scan_root
+from kitbag.library.portability import check_portable
+from kitbag.library.registry import Registry
+from kitbag.library.scopes import (
+    Root,
+    check_named_path,
+    extra_roots,
+    find_places,
+    given_boundary,
+    user_boundary,
+)
+from kitbag.library.skill_files import read_details
+from kitbag.library.skills import COMMAND, FLAT, Skill, read_skill
+from kitbag.library.skills_manifest import ManifestEntry, read_manifest
+from kitbag.packing.skill_delivery import deliver
+from kitbag.settings import load_settings
+from kitbag.text.tokens import estimate_tokens
+
+
+def validate(registry: Registry, targets: tuple[str, ...], portable: bool, as_json: bool) -> int:
+    """Exit code 0 or 1."""
+    paths = _paths(registry, targets)
+    if not paths:
+        raise NotFoundError("there is no skill to check", "give a name or a path")
+    if portable:
+        verdicts = {path: check_portable(path) for path in paths}
+        bad = {path: messages for path, messages in verdicts.items() if messages}
+        if as_json:
+            output.as_json([{"path": path, "valid": not found, "errors": found} for path, found in verdicts.items()])
+        else:
+            _print_portable(verdicts)
+        return 1 if bad else 0
+    found = {path: _lenient(registry, path) for path in paths}
+    failed = any(d.severity != "info" for diagnostics in found.values() for d in diagnostics)
+    if as_json:
+        output.as_json(
+            [
+                {
+                    "path": path,
+                    "valid": not any(d.severity != "info" for d in diagnostics),
+                    "problems": [output.diagnostic_json(d) for d in diagnostics],
+                }
+                for path, diagnostics in found.items()
+            ]
+        )
+        return 1 if failed else 0
+    for path, diagnostics in found.items():
+        if not diagnostics:
+            output.echo(f"{output.style('ok', 'green')}: {output.clean(output.short_path(path))}")
+        for diagnostic in diagnostics:
+            for line in output.diagnostic_lines(diagnostic):
+                output.echo(line)
+    return 1 if failed else 0
+
+
+def _paths(registry: Registry, targets: tuple[str, ...]) -> list[str]:
+    """Each target as the path of a skill's directory or file; a folder of skills means all in it."""
+    if not targets:
+        own = [s for s in registry.skills if s.root.scope != "built-in" and not s.flags & (COMMAND | FLAT)]
+        return [skill.directory for skill in own]
+    paths: list[str] = []
+    for target in targets:
+        check_named_path(target, registry.places.project)
+        if not os.path.lexists(target):
+            if os.sep in target:
+                raise NotFoundError(f"{target}: there is no such path", "give a skill's name, directory or SKILL.md")
+            skill = registry.find_skill(target)
+            paths.append(skill.path if skill.flags & (COMMAND | FLAT) else skill.directory)
+        elif os.path.isdir(target) and not _has_skill_file(target):
+            below = scan_root(_given_root(os.path.abspath(target))).skills
+            paths += [skill.directory for skill in below] or [target]
+        else:
+            paths.append(target)
+    return list(dict.fromkeys(paths))
+
+
+def _given_root(directory: str) -> Root:
+    return Root(directory, "skills", "extra", "kitbag", (0, 0), boundary=given_boundary(directory))
+
+
+def _has_skill_file(directory: str) -> bool:
+    return any(os.path.lexists(os.path.join(directory, name)) for name in ("SKILL.md", "skill.md"))
+
+
+def _print_portable(verdicts: dict[str, list[str]]) -> None:
+    for path, messages in verdicts.items():
+        shown = output.clean(path)
+        if not messages:
+            output.echo(f"Valid skill: {shown}")
+            continue
+        output.remark(f"Validation failed for {shown}:")
+        for message in messages:
+            output.remark(f"  - {output.clean(message)}")
+
+
+def _lenient(registry: Registry, path: str) -> list[Diagnostic]:
+    """Everything Kitbag itself has to say about one skill."""
+    path = os.path.abspath(path)
+    if os.path.isdir(path):
+        file = next((f for n in ("SKILL.md", "skill.md") if os.path.lexists(f := os.path.join(path, n))), None)
+        if file is None:
+            fix = "add SKILL.md with `name:` and `description:` in its head"
+            return [Diagnostic("error", "no-skill", path, 0, "has no SKILL.md", fix)]
+    else:
+        file = path
+    flat = os.path.basename(file).lower() != "skill.md"
+    folder = os.path.dirname(file)
+    name = os.path.splitext(os.path.basename(file))[0] if flat else os.path.basename(folder)
+    root = _given_root(folder)
+    try:
+        skill, diagnostics = read_skill(root, os.path.basename(file), file, name, flags=FLAT if flat else 0)
+    except OSError as error:
+        return [Diagnostic("error", "unreadable", file, 0, f"can't be read: {error.strerror}", "check the path")]
+    if skill is None:
+        head = Diagnostic("error", "no-head", file, 1, "no head (`---`) at the start", "add `name:` and `description:`")
+        return diagnostics or [head]
+    delivery = deliver(skill)
+    known = [d for d in registry.diagnostics() if d.file == file]
+    return list(dict.fromkeys([*diagnostics, *delivery.problems, *known, *_size(skill, delivery.body)]))
+
+
+def _size(skill: Skill, body: str) -> list[Diagnostic]:
+    found: list[Diagnostic] = []
+    tokens = estimate_tokens(body)
+    if not body.strip():
+        found.append(
+            Diagnostic("warning", "empty-body", skill.path, 0, "has no instructions", "write them below the head")
+        )
+    elif tokens > 5000 or body.count("\n") > 500:
+        what = f"{tokens:,} tokens in {body.count(chr(10)) + 1:,} lines; under 5,000 and 500 is recommended"
+        found.append(Diagnostic("info", "long-body", skill.path, 0, what, "move detail to references/"))
+    if len(skill.description) > 1024:
+        what = f"the description has {len(skill.description):,} characters; other tools allow 1,024"
+        found.append(Diagnostic("info", "long-description", skill.path, 2, what, "say what it does and when, briefly"))
+    return found
+
+
+def write_index(root: str | None, target: str | None, as_json: bool) -> None:
+    given = _index_root(root)
+    file = target or os.path.join(given.path, "manifest.json")
+    for path in (given.path, os.path.dirname(file)):
+        check_named_path(path)
+    scan = scan_root(given)
+    known = read_manifest(given)[0]
+    manifest = {"skills": [_manifest_entry(skill, given.path, known.get(skill.name.lower())) for skill in scan.skills]}
+    for diagnostic in scan.diagnostics:
+        for line in output.diagnostic_lines(diagnostic):
+            output.remark(line)
+    if target == "-" or as_json:
+        return output.as_json(manifest)
+    _write_json(file, manifest)
+    output.echo(f"wrote {output.clean(output.short_path(file))}: {output.count(len(scan.skills), 'skill')}")
+    return None
+
+
+def _index_root(root: str | None) -> Root:
+    if root is not None:
+        if not os.path.isdir(root):
+            raise UsageError(f"{root}: not a directory", "give a folder of skills")
+        roots = extra_roots(root, "skills")
+        return roots[0] if roots else _given_root(os.path.abspath(root))
+    places = find_places()
+    for directory in places.project_dirs:
+        if os.path.isdir(path := os.path.join(directory, ".kitbag", "skills")):
+            return _given_root(path)
+    if os.path.isdir(path := os.path.join(places.kitbag_home, "skills")):
+        targets = load_settings(places.kitbag_home, ()).get("library.link_targets")
+        return _given_root(path)._replace(boundary=user_boundary(places, path, tuple(targets)))
+    raise NotFoundError("there is no .kitbag/skills here", "name a folder: kitbag skills index DIR")
+
+
+def _manifest_entry(skill: Skill, root: str, known: ManifestEntry | None) -> dict[str, Any]:
+    details = read_details(skill)
+    folder = os.path.basename(root)
+    base = skill.location if skill.flags & FLAT else os.path.dirname(skill.location)
+    delivery = deliver(skill)
+    metadata = details.metadata
+    return {
+        "name": skill.name,
+        "version": details.version or (known.version if known else "") or "0.0.0",
+        "description": skill.description,
+        "path": f"{folder}/{base}",
+        # A budget caps the skill from then on, so it is only kept, never made up.
+        **({"token_budget": known.token_budget} if known and known.token_budget else {}),
+        "tier": int(tier) if (tier := str(metadata.get("tier", known.tier if known else "") or 1)).isdigit() else tier,
+        "references": [f"{folder}/{skill.location}"]
+        + [f"{folder}/{base}/{r.path}" for r in delivery.resources if r.group == "references"],
+        "capabilities": {
+            "inputs": list(known.inputs) if known else [],
+            "outputs": list(known.outputs) if known else [],
+            "dispatch_triggers": list(details.triggers or (known.dispatch_triggers if known else ()) or details.tags),
+        },
+    }
+
+
+def _write_json(file: str, value: Any) -> None:
+    import json
+    import tempfile
+
+    directory = os.path.dirname(os.path.abspath(file))
+    if not os.path.isdir(directory):
+        raise UsageError(f"{directory}: not a directory", "write into an existing folder")
+    descriptor, temporary = tempfile.mkstemp(dir=directory, prefix=".manifest-")
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        json.dump(value, stream, indent=2, ensure_ascii=False)
+        stream.write("\n")
+    os.chmod(temporary, 0o644)
+    os.replace(temporary, file)

@@ -1,0 +1,50 @@
+"""What a task has put out, for `kitbag tasks output`: an agent's answer, or all that a command has printed, also while
+it still does.
+
+A command's output is passed on piece by piece, however long it is.
+"""
+
+import sys
+from typing import Final
+
+from kitbag.cli import output
+from kitbag.library.scopes import find_places
+from kitbag.tasks.board import Board
+from kitbag.tasks.output_file import read_piece
+from kitbag.tasks.reports import report_of, state_folder
+from kitbag.tasks.worker_process import until_finished
+from kitbag.text.hidden_characters import for_terminal
+
+_LOOK_SECONDS: Final = 0.2
+_PIECE: Final = 1 << 20
+
+
+async def follow_output(board: Board, task_id: str, offset: int) -> None:
+    """Until it has ended; then all of it has been shown. Leaving it does nothing to the task."""
+    while True:
+        await until_finished(board, find_places().kitbag_home, task_id, _LOOK_SECONDS)
+        is_over = board.find(task_id).is_finished  # before we look, so that nothing is missed
+        if is_over or board.find(task_id).kind == "command":
+            offset = show_output(board, task_id, offset)
+        if is_over:
+            return
+
+
+def show_output(board: Board, task_id: str, offset: int) -> int:
+    """From there on; where it ends by now."""
+    task = board.find(task_id)
+    if task.kind == "agent":
+        text = report_of(board, task).text
+        if text[offset:]:
+            output.exact(text[offset:])
+        return max(offset, len(text))
+    while True:
+        piece = read_piece(state_folder(board.journal), task_id, offset, _PIECE)
+        if not piece.size and task.end is not None and task.end.text:
+            output.exact(task.end.text)  # of one that printed nothing, why that is
+        if not piece.text:
+            return piece.next
+        safe = "\n".join(for_terminal(line) for line in piece.text.split("\n")) if sys.stdout.isatty() else piece.text
+        sys.stdout.write(safe)
+        sys.stdout.flush()
+        offset = piece.next

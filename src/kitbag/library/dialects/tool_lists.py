@@ -1,0 +1,397 @@
+"""Tool lists: every tool's names and every written form become one canonical value, ToolAccess.
+
+Used by agents and skills; uses tool_aliases for single names. A list that can't be read, or of
+which nothing is known, allows nothing; it never falls back to all tools.
+"""
+
+import re
+from collections.abc import Collection
+from typing import Literal, NamedTuple, cast
+
+from kitbag.library.dialects.tool_aliases import CANONICAL, close_to, is_one_name, matches, resolve, split_names
+from kitbag.text.source_files import Problem
+
+AccessMode = Literal["inherit", "all", "allow", "deny", "none"]
+
+
+class ToolAccess(NamedTuple):
+    """Which tools an agent may be given, or a skill asks for."""
+
+    mode: AccessMode
+    """`inherit`: as the caller; `all`; `allow`: only `names`; `deny`: all but `denied`; `none`."""
+    names: tuple[str, ...] = ()
+    """Canonical tools and `mcp__server__*` patterns, in the order in which they were declared."""
+    specifiers: tuple[str, ...] = ()
+    """Rules such as `Bash(git log:*)`: of a tool that has some here, only these uses, in every mode."""
+    denied: tuple[str, ...] = ()
+    """Counts in every mode. A rule with a specifier denies those uses, not the tool."""
+    unknown: tuple[str, ...] = ()
+    original: object = None
+    denied_original: object = None
+
+    def allows(self, tool: str) -> bool:
+        """Whether a tool, by its canonical name, may be offered at all; rules are checked when it runs."""
+        if self.mode == "none" or any(matches(rule.lower(), tool.lower()) for rule in self.denied):
+            return False
+        return self.mode != "allow" or any(matches(name, tool) for name in self.names)
+
+    def without(self, denied: tuple[str, ...]) -> "ToolAccess":
+        """The same, less what is denied."""
+        names = tuple(name for name in self.names if not any(matches(rule, name) for rule in denied))
+        mode: AccessMode = "deny" if self.mode in ("inherit", "all") and denied else self.mode
+        if mode == "allow" and not names:
+            mode = "none"
+        together = tuple(dict.fromkeys((*self.denied, *denied)))
+        left = self._replace(mode=mode, names=names, denied=together)
+        return left._replace(specifiers=tuple(rule for rule in self.specifiers if left.allows(rule.split("(", 1)[0])))
+
+    def within(self, limit: "ToolAccess") -> "ToolAccess":
+        """The same, but no more than the names of `limit`, and of them no more uses."""
+        open_ended = self.mode not in ("allow", "none")
+        names = tuple(name for name in (limit if open_ended else self).names if limit.allows(name))
+        mode: AccessMode = "none" if self.mode == "none" or not names else "allow"
+        left = self._replace(mode=mode, names=names).without(self.denied)
+        for tool in dict.fromkeys(rule.split("(", 1)[0] for rule in limit.specifiers):
+            left = left.limited(tool, tuple(rule for rule in limit.specifiers if rule.startswith(f"{tool}(")))
+        return left
+
+    def limited(self, tool: str, rules: tuple[str, ...]) -> "ToolAccess":
+        """The same, but of one tool only these uses. What other rules and these share can be told only where they
+        are written alike; where nothing is, the tool is gone."""
+        if not self.allows(tool):
+            return self
+        own = [rule for rule in self.specifiers if rule.startswith(f"{tool}(")]
+        kept = [rule for rule in rules if not own or rule in own]
+        if not kept:
+            return self.without((tool,))
+        mode: AccessMode = "deny" if self.mode in ("inherit", "all") else self.mode
+        return self._replace(mode=mode, specifiers=(*(rule for rule in self.specifiers if rule not in own), *kept))
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "mode": self.mode,
+            "names": list(self.names),
+            "specifiers": list(self.specifiers),
+            "denied": list(self.denied),
+            "unknown": list(self.unknown),
+            "original": self.original,
+            "denied_original": self.denied_original,
+        }
+
+
+_ALL_WORDS = frozenset(("*", "all", "all tools"))
+_NONE_WORDS = frozenset(("none", "no tools", "false", "no"))
+_BLANK = frozenset(("", "null", "~"))
+_TRUE = frozenset(("true", "yes", "on", "1", "allow", "allowed", "enabled", "ask"))
+_FALSE = frozenset(("false", "no", "off", "0", "deny", "denied", "disabled", "never"))
+_LIST_MODES = {"allowlist": "allow", "whitelist": "allow", "allow": "allow"} | {
+    "denylist": "deny",
+    "blacklist": "deny",
+    "deny": "deny",
+}
+_EXCEPT = re.compile(r"(?:\*|all(?: tools)?),? (?:except|but|minus|without)(?: for)?:? (.+)", re.I | re.S)
+_NEGATIONS = frozenset(("except", "but", "minus", "without", "not", "no", "never"))
+_MOST, _DEEPEST, _LONGEST, _SHOWN = 500, 8, 100_000, 10
+_NAMING_FIX = "write a list such as `Read, Grep, Bash(git log:*)`"
+
+
+class _Names:
+    """Written names as they are met, sorted into what is allowed, denied and not understood."""
+
+    __slots__ = (
+        "absent",
+        "allowed",
+        "count",
+        "denied",
+        "dialect",
+        "everything",
+        "nothing",
+        "ordered",
+        "unknown",
+        "unreadable",
+    )
+
+    def __init__(self, dialect: str) -> None:
+        self.dialect = dialect
+        self.allowed: dict[str, None] = {}
+        self.denied: dict[str, None] = {}
+        self.unknown: dict[str, None] = {}
+        self.absent: dict[str, None] = {}
+        self.everything = self.nothing = False
+        self.ordered = False
+        """The later entry counts, as in OpenCode's maps; otherwise what is denied stays denied."""
+        self.unreadable = ""
+        self.count = 0
+
+    def add(self, written: str, allow: bool) -> None:
+        """One name, with or without a specifier in parentheses."""
+        if written.startswith("!"):
+            written, allow = written[1:].strip(), False
+        self.count += 1
+        if self.count > _MOST:  # not cut off: what is denied may stand at the end
+            self.unreadable = f"it has more than {_MOST} names"
+            return
+        if written == "*":
+            self.add_all(allow)
+            return
+        name, opened, rest = written.partition("(")
+        specifier = rest[:-1].strip() if rest.endswith(")") else ""
+        plain = written.isprintable() and (specifier or not opened) and (not allow or is_one_name(written))
+        tools = resolve(name.strip(), self.dialect, widest=not allow) if plain else None
+        if tools is None:
+            self.unknown[written[:80]] = None
+            return
+        if not tools:
+            self.absent[written[:80]] = None
+        for tool in tools:
+            rule = tool if not specifier or specifier == "*" else f"{tool}({specifier})"
+            kept, other = (self.allowed, self.denied) if allow else (self.denied, self.allowed)
+            kept[rule] = None
+            if self.ordered:
+                other.pop(rule, None)
+
+    @property
+    def understood(self) -> bool:
+        return bool(self.allowed or self.denied or self.absent or self.everything or self.nothing)
+
+    def add_all(self, allow: bool) -> None:
+        if self.ordered:
+            self.everything, self.nothing = allow, not allow
+            (self.denied if allow else self.allowed).clear()
+        elif allow:
+            self.everything = True
+        else:
+            self.nothing = True
+
+    def read(self, value: object, allow: bool, depth: int = 0) -> None:
+        """Any written form of a list, wherever it stands."""
+        if depth > _DEEPEST or len(self.unknown) > _MOST or (isinstance(value, str) and len(value) > _LONGEST):
+            self.unreadable = "it is nested too deep, or too long"
+        elif isinstance(value, str):
+            self._read_text(value.strip(), allow, depth)
+        elif isinstance(value, list | tuple):
+            for item in cast("list[object]", value):
+                self.read(item, allow, depth + 1)
+        elif isinstance(value, dict):
+            self._read_item(cast("dict[object, object]", value), allow, depth)
+        else:
+            self.unreadable = f"it holds `{str(value)[:40]}`"
+
+    def _read_text(self, text: str, allow: bool, depth: int) -> None:
+        lower = " ".join(text.lower().split())
+        if lower in _ALL_WORDS:
+            self.add_all(allow)
+            return
+        if lower in _NONE_WORDS or lower in _BLANK:
+            return
+        excepted = _EXCEPT.fullmatch(" ".join(text.split()))
+        if excepted and allow:
+            self.add_all(True)
+            self._read_text(excepted[1].replace(" and ", ", "), False, depth)
+            return
+        if text.startswith("[") and text.endswith("]"):
+            text, depth = text[1:-1], depth + 1
+        words = [word for word in split_names(text) if word not in ("-", "and")]
+        if any(word.lower() in _NEGATIONS for word in words):
+            self.unreadable = f"`{lower[:60]}` is prose"
+            return
+        if not depth:
+            for word in words:
+                self.add(word, allow)
+            return
+        for item in split_names(text, blanks=False):  # cut at its blanks, `My Docs/*` would be another server
+            if (allow and item[0] != "!") or self._is_known(item):
+                self.add(item, allow)
+            else:
+                for word in split_names(item.replace("!", " ")):
+                    self.add(word, False)
+
+    def _is_known(self, item: str) -> bool:
+        name = item.lstrip("! ").partition("(")[0].strip()
+        return is_one_name(item) and resolve(name, self.dialect, widest=True) is not None
+
+    def _read_item(self, item: dict[object, object], allow: bool, depth: int) -> None:
+        """A map inside a list: `{name: Read}`, `{Bash: [git *]}`, or a rule that YAML cut at its colon."""
+        named = item.get("name", item.get("tool"))
+        if isinstance(named, str):
+            off = any(_boolean(item[key]) is False for key in ("enabled", "allow", "allowed") if key in item)
+            self.read(named, allow and not off, depth + 1)
+            return
+        for key, value in list(item.items()):
+            name = str(key).strip()
+            if isinstance(value, str) and "(" in name and ")" not in name:
+                self.read(f"{name}:{'' if value.startswith('*') else ' '}{value}", allow, depth + 1)
+            elif (state := _boolean(value)) is not None:
+                self.read(name, allow and state, depth + 1)
+            elif isinstance(value, str) and value.strip():
+                self.add(f"{name}({value.strip()})", allow)
+            elif isinstance(value, list):
+                for rule in cast("list[object]", value):
+                    self.add(f"{name}({str(rule).strip()})", allow)
+            else:
+                self.unknown[name[:80]] = None
+
+
+def parse_tools(value: object, denied: object = None, dialect: str = "") -> tuple[ToolAccess, list[Problem]]:
+    """`value` as it stands behind `tools:`, `denied` as behind `disallowedTools:`; None is not given."""
+    names = _Names(dialect)
+    problems: list[Problem] = []
+    mode = _read_tools(names, value, problems)
+    access = _settle(names, mode, value, problems)
+    if denied is not None:
+        access = _deny(access, denied, dialect, problems)
+    return access, problems
+
+
+def _deny(access: ToolAccess, denied: object, dialect: str, problems: list[Problem]) -> ToolAccess:
+    names = _Names(dialect)
+    names.read(denied, allow=False)
+    unknown = tuple(dict.fromkeys((*access.unknown, *names.unknown)))
+    nothing = ToolAccess("none", (), (), access.denied, unknown, access.original, denied)
+    if names.unreadable or (names.unknown and not names.understood):
+        why = names.unreadable or f"none is known: {_listed(names.unknown)}"
+        what = f"the denied tools can't be read: {why}; it gets no tools"
+        problems.append(Problem("error", "tools-unreadable", 0, what, _suggestion(tuple(names.unknown))))
+        return nothing
+    _report_left_out(names, problems, denied=True)
+    narrowed = access.without(tuple(names.denied))._replace(unknown=unknown, denied_original=denied)
+    if names.nothing or (narrowed.mode == "none" and access.mode != "none"):
+        what = "every tool that it allows is also denied; it gets no tools"
+        problems.append(Problem("warning", "tools-all-denied", 0, what, "remove one from the denied tools"))
+        return nothing
+    return narrowed
+
+
+def _read_tools(names: _Names, value: object, problems: list[Problem]) -> AccessMode:
+    if value is None:
+        return "inherit"
+    if isinstance(value, str):
+        if value.strip() in _BLANK:
+            what = "`tools` is empty, so it gets no tools"
+            fix = "remove the line to inherit the caller's tools, or write `[]` for none"
+            problems.append(Problem("warning", "tools-empty", 0, what, fix))
+            return "none"
+        if value.lstrip().startswith("{"):
+            value = _from_json(value)
+    if not isinstance(value, dict):
+        names.read(value, allow=True)
+        return "all" if names.everything else "allow"
+    fields = cast("dict[object, object]", value)
+    if any(key in fields for key in ("mode", "allow", "deny", "allowlist", "denylist")):
+        return _read_lists(names, fields, problems)
+    return _read_map(names, fields, problems)
+
+
+def _read_lists(names: _Names, fields: dict[object, object], problems: list[Problem]) -> AccessMode:
+    """`{mode: allowlist | denylist, allow: [...], deny: [...]}`"""
+    allow = fields.get("allow", fields.get("allowlist"))
+    deny = fields.get("deny", fields.get("denylist"))
+    word = fields.get("mode", "allow" if allow is not None else "deny")
+    mode = _LIST_MODES.get(word.strip().lower().replace("-", "").replace("_", "")) if isinstance(word, str) else None
+    wanted = allow if mode == "allow" else deny
+    if mode is None:
+        names.unreadable = f"its mode is `{str(word)[:40]}`, neither allowlist nor denylist"
+    elif wanted is None or wanted == "":
+        names.unreadable = f"a {mode}list without `{mode}:`"
+    elif mode == "allow":
+        names.read(allow, allow=True)
+        if deny is not None:
+            names.read(deny, allow=False)
+        return "all" if names.everything else "allow"
+    else:
+        names.read(deny, allow=False)
+        if allow:
+            what = "`allow` does not count in a denylist"
+            problems.append(Problem("warning", "tools-allow-ignored", 0, what, "remove it, or write `mode: allowlist`"))
+    return "deny"
+
+
+def _read_map(names: _Names, fields: dict[object, object], problems: list[Problem]) -> AccessMode:
+    """Names to true or false, later ones count. To OpenCode what is not named is on, elsewhere it is off."""
+    wanted = False
+    names.ordered = True
+    for key, state in fields.items():
+        on = _boolean(state)
+        if on is None:
+            what = f"`{str(key)[:40]}` is neither true nor false; read as false"
+            fix = "write `true` or `false` behind each tool"
+            problems.append(Problem("warning", "tools-not-boolean", 0, what, fix))
+        wanted = wanted or on is True
+        names.add(str(key).strip(), on is True)
+    if names.everything:
+        return "all"
+    if names.nothing or not fields or (wanted and names.dialect != "opencode"):
+        return "allow"
+    return "deny" if names.denied or not wanted else "inherit"
+
+
+def _settle(names: _Names, mode: AccessMode, value: object, problems: list[Problem]) -> ToolAccess:
+    unknown = (*names.unknown, *names.absent)
+    access = ToolAccess("none", denied=tuple(names.denied), unknown=unknown, original=value)
+    if names.unreadable:
+        what = f"the tool list can't be read: {names.unreadable}; it gets no tools"
+        problems.append(Problem("error", "tools-unreadable", 0, what, _NAMING_FIX))
+        return access
+    rules = [rule for rule in names.allowed if not any(matches(no, rule) for no in names.denied)]
+    tools = dict.fromkeys(rule.split("(", 1)[0] for rule in rules)
+    tools = tuple(tool for tool in tools if not any(matches(no, tool) for no in names.denied))
+    hollow = mode == "allow" and not tools
+    if unknown and (not names.understood or (hollow and not names.allowed)):
+        what = f"none of its tools is known here ({_listed(unknown)}); it gets none and refuses to spawn"
+        problems.append(Problem("error", "tools-none-known", 0, what, _suggestion(unknown)))
+        return access
+    _report_left_out(names, problems)
+    if hollow and names.allowed:
+        what = "every tool that it allows is also denied; it gets no tools"
+        problems.append(Problem("warning", "tools-all-denied", 0, what, "remove one from the denied tools"))
+    if mode == "all" and names.denied:
+        mode = "deny"
+    if hollow or mode == "none" or (names.nothing and (mode == "deny" or not names.ordered)):
+        return access
+    specifiers = tuple(
+        rule for rule in rules if "(" in rule and (tool := rule.split("(", 1)[0]) in tools and tool not in rules
+    )
+    if names.everything:
+        return access._replace(mode=mode)
+    return access._replace(mode=mode, names=tools, specifiers=specifiers)
+
+
+def _report_left_out(names: _Names, problems: list[Problem], denied: bool = False) -> None:
+    """Copilot's lists are full of servers by their bare names, and to deny what is not there harms nobody: there,
+    only what was probably meant for a tool is worth a warning."""
+    unknown = [name for name in names.unknown if not (denied or names.dialect == "copilot") or close_to(name)]
+    if unknown:
+        left = "so not denied" if denied else "left out"
+        what = f"unknown tools, {left}: {_listed(unknown)}"
+        problems.append(Problem("warning", "tools-unknown", 0, what, _suggestion(tuple(unknown))))
+    absent = [*names.absent, *(name for name in names.unknown if name not in unknown)]
+    if absent and not denied:
+        what = f"tools that do not exist here, left out: {_listed(absent)}"
+        problems.append(Problem("info", "tools-no-counterpart", 0, what, "nothing to do, if it works without them"))
+
+
+def _listed(names: Collection[str]) -> str:
+    shown = list(names)[:_SHOWN]
+    return ", ".join(shown) + (f" and {len(names) - len(shown)} more" if len(names) > len(shown) else "")
+
+
+def _suggestion(unknown: tuple[str, ...]) -> str:
+    for written in unknown[:10]:
+        close = close_to(written, 0.6)
+        if close:
+            return f"did you mean `{close}` for `{written}`?"
+    return f"tools are {', '.join(CANONICAL)}, `mcp__server__tool` or `server/tool`"
+
+
+def _boolean(value: object) -> bool | None:
+    word = str(value).strip().lower() if isinstance(value, str | bool | int) else ""
+    return True if word in _TRUE else False if word in _FALSE else None
+
+
+def _from_json(text: str) -> object:
+    import json
+
+    try:
+        return json.loads(text[:_LONGEST])
+    except (ValueError, RecursionError):
+        return 0  # not None, which would mean that there is no list

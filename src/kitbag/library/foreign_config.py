@@ -1,0 +1,87 @@
+"""What other tools' settings would run or connect to, and Kitbag does not: reported, never started.
+
+Used by `kitbag doctor`. Reads the usual files, bounded; what can't be read is said.
+"""
+
+import os
+from typing import Any, cast
+
+from kitbag.errors import Diagnostic
+from kitbag.library.scopes import Places, project_boundary, user_boundary
+from kitbag.text.hidden_characters import one_line
+from kitbag.text.source_files import LINK_OUTSIDE, Boundary, SourceError, read_text
+
+_FILES = (
+    ".mcp.json",
+    ".claude/settings.json",
+    ".claude/settings.local.json",
+    ".gemini/settings.json",
+    ".opencode/opencode.json",
+    "opencode.json",
+    ".vscode/mcp.json",
+    ".cursor/mcp.json",
+    ".cursor/hooks.json",
+    ".github/mcp.json",
+)
+_HOME_FILES = (".claude/settings.json", ".gemini/settings.json", ".cursor/mcp.json", ".cursor/hooks.json")
+_RUNS = {
+    "hooks": ("hooks are not run", "Kitbag has no hooks of its own; nothing is needed"),
+    "mcpServers": ("MCP servers are not started", "nothing is needed to list and inspect"),
+    "servers": ("MCP servers are not started", "nothing is needed to list and inspect"),
+    "mcp": ("MCP servers are not started", "nothing is needed to list and inspect"),
+    "statusLine": ("the status line command is not run", "nothing is needed"),
+    "apiKeyHelper": ("the key helper command is not run", "set keys in your own environment"),
+    "env": ("environment variables from it are not used", "set them in your own environment"),
+}
+_SERVERS = frozenset(("mcpServers", "servers", "mcp"))
+_STARTED = ("MCP servers are started only where the workspace is trusted", "`kitbag servers list` shows them")
+_LIMIT = 1 << 20
+
+
+def inert_configuration(places: Places) -> list[Diagnostic]:
+    inside = project_boundary(places)
+    paths = [(os.path.join(directory, name), inside) for directory in places.project_dirs for name in _FILES]
+    for name in _HOME_FILES:
+        path = os.path.join(places.user_home, name)
+        paths.append((path, user_boundary(places, os.path.dirname(path))))
+    found: list[Diagnostic] = []
+    for path, boundary in paths:
+        if os.path.isfile(path):
+            found += _read(path, boundary)
+    for directory in places.project_dirs:
+        path = os.path.join(directory, ".env")
+        if os.path.isfile(path):
+            what = "not read: a project does not configure Kitbag through its environment"
+            found.append(Diagnostic("info", "not-run", path, 0, what, "set variables in your own environment"))
+    return found
+
+
+def _read(path: str, boundary: Boundary) -> list[Diagnostic]:
+    import json
+
+    try:
+        text, _, _ = read_text(path, boundary, _LIMIT)
+        content: Any = json.loads(text)
+    except (SourceError, ValueError, RecursionError) as error:
+        if isinstance(error, SourceError) and error.code == LINK_OUTSIDE:
+            return [Diagnostic("warning", error.code, path, 0, error.problem, error.fix)]
+        return [Diagnostic("info", "not-run", path, 0, "can't be read as JSON; nothing in it is used", "mend the file")]
+    if not isinstance(content, dict):
+        return []
+    fields = cast("dict[str, Any]", content)
+    found: list[Diagnostic] = []
+    for key, (what, fix) in _RUNS.items():
+        value = fields.get(key)
+        if key in _SERVERS and os.path.basename(path) == ".mcp.json":
+            what, fix = _STARTED
+        if value:
+            names = _names(list(cast("dict[str, Any]", value))) if isinstance(value, dict) else ""
+            line = next((at for at, row in enumerate(text.split("\n"), 1) if f'"{key}"' in row), 0)
+            problem = f"{what}: {names}" if names else what
+            found.append(Diagnostic("info", "not-run", path, line, problem, fix))
+    return found
+
+
+def _names(names: list[str], most: int = 5) -> str:
+    shown = ", ".join(one_line(name)[:60] for name in names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown

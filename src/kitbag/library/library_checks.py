@@ -1,0 +1,158 @@
+"""What only shows when all items are seen together: collisions, names that lead nowhere, nested skills.
+
+Used by the registry's diagnostics, and so by `kitbag doctor`; never on the way to a listing.
+"""
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kitbag.errors import Diagnostic
+from kitbag.library.names import Item
+from kitbag.library.scopes import Root, rule_of
+from kitbag.library.skills import COMMAND, FLAT, Skill
+from kitbag.library.visibility import named
+from kitbag.settings import Settings
+from kitbag.text.frontmatter import field_line
+from kitbag.text.hidden_characters import code_points, find_hidden
+
+if TYPE_CHECKING:
+    from kitbag.library.agents import Agent
+    from kitbag.library.names import Namespace
+    from kitbag.library.personas import Persona
+
+CHAT_COMMANDS = frozenset(
+    (
+        "help", "env", "skills", "agents", "persona", "model", "mode", "context", "tasks", "stop", "resume", "compact",
+        "clear", "permissions", "doctor", "reload", "export", "exit",
+    )
+)  # fmt: skip
+
+_MOST_SUGGESTIONS = 20
+"""To look for close names takes long in a large library."""
+
+
+def collisions(shadowed: "Iterable[tuple[Item, Item]]", precedence: str) -> list[Diagnostic]:
+    found: list[Diagnostic] = []
+    for winner, loser in shadowed:
+        if os.path.realpath(winner.path) == os.path.realpath(loser.path):
+            continue  # one file that two folders lead to
+        rule = _rule(winner, loser, precedence)
+        what = f"{loser.full_name!r} is not used: {winner.path} has that name and comes first ({rule})"
+        shadows_builtin = loser.root.scope == "built-in"
+        fix = "nothing, if you meant to replace the built-in one" if shadows_builtin else "rename or remove one of them"
+        severity = "info" if shadows_builtin else "warning"
+        found.append(Diagnostic(severity, "shadowed", loser.path, 0, what, fix))
+    return found
+
+
+def _rule(winner: Item, loser: Item, precedence: str) -> str:
+    first, second = rule_of(winner.root, precedence), rule_of(loser.root, precedence)
+    if first != second:
+        return f"{first} before {second}"
+    if (winner.root.kind, loser.root.kind) == ("skills", "commands"):
+        return f"{first}: a skill before a command"
+    if winner.root.path != loser.root.path:
+        return f"{first}: the closer directory, then the order of tools"
+    return "within one root: the folder of that name, then the shallowest, then the alphabet"
+
+
+def declared_names(
+    skills: "Namespace[Skill]", agents: "Namespace[Agent]", personas: "Iterable[Persona]", settings: Settings
+) -> list[Diagnostic]:
+    """Names in a persona, an agent, a skill or the settings that lead nowhere."""
+    found: list[Diagnostic] = []
+    suggestions = _MOST_SUGGESTIONS
+
+    def missing(
+        path: str, root: Root, field: str, name: str, noun: str, known: "Namespace[Skill] | Namespace[Agent]"
+    ) -> None:
+        nonlocal suggestions
+        suggestions -= 1
+        close = known.close(name, 3) if suggestions >= 0 else []
+        fix = f"did you mean {', '.join(close)}?" if close else f"correct the name, or add the {noun}"
+        what = f"`{field}` names {name!r}, but no {noun} is called so"
+        line = field_line(path, field, root.boundary)
+        found.append(Diagnostic("warning", "unknown-name", path, line, what, fix))
+
+    for persona in personas:
+        for field, names in (
+            ("core_skills", persona.core_skills),
+            ("skills", persona.skills),
+            ("on_demand_skills", persona.on_demand_skills),
+        ):
+            for name in names:
+                if not any(named(skill, (name,)) for skill in skills.candidates(name)):
+                    missing(persona.path, persona.root, field, name, "skill", skills)
+        for name in persona.subagents or ():
+            if not any(named(agent, (name,)) for agent in agents.candidates(name)):
+                missing(persona.path, persona.root, "subagents", name, "agent", agents)
+    for agent in agents:
+        for name in agent.skills:
+            if not skills.candidates(name):
+                missing(agent.path, agent.root, "skills", name, "skill", skills)
+    for skill in skills:
+        for name in skill.subagents:
+            if not agents.candidates(name):
+                missing(skill.path, skill.root, "subagents", name, "agent", agents)
+        if skill.full_name.lower() in CHAT_COMMANDS:
+            what = f"/{skill.full_name.lower()} is a command of the chat, which wins"
+            found.append(Diagnostic("warning", "reserved-name", skill.path, 0, what, "rename the skill"))
+    return found + _short_names_in_settings(skills, agents, settings)
+
+
+def _short_names_in_settings(
+    skills: "Namespace[Skill]", agents: "Namespace[Agent]", settings: Settings
+) -> list[Diagnostic]:
+    """A state counts for the full name only. A name that is unknown here may well exist in another project."""
+    found: list[Diagnostic] = []
+    for group, known in (("skills", skills), ("agents", agents)):
+        for name, state in settings.states(group).items():
+            meant = [] if known.exact(name) else known.candidates(name)
+            if meant:
+                what = f"`{group}.{name}` changes nothing: that is no full name"
+                fix = f"write the full name: {', '.join(item.full_name for item in meant[:5])}"
+                found.append(Diagnostic("warning", "unknown-name", state.source, 0, what, fix))
+    return found
+
+
+def nested_skills(skills: Iterable[Skill]) -> list[Diagnostic]:
+    """SKILL.md files inside a skill's own folder, which are not loaded. Walks folders: for doctor only."""
+    found: list[Diagnostic] = []
+    for skill in skills:
+        if skill.flags & (FLAT | COMMAND) or skill.root.scope == "built-in":
+            continue
+        for directory, folders, files in os.walk(skill.directory):
+            folders[:] = [name for name in folders if name[0] != "." and name != "node_modules"]
+            if directory.count(os.sep) - skill.directory.count(os.sep) > 5:
+                folders.clear()
+            if directory != skill.directory and "SKILL.md" in files:
+                path = os.path.join(directory, "SKILL.md")
+                what = f"inside the skill {skill.full_name!r}, so it is that skill's file and not a skill of its own"
+                found.append(
+                    Diagnostic("info", "nested-skill", path, 0, what, "move its folder beside the other skills")
+                )
+    return found
+
+
+def skill_contents(skills: "Namespace[Skill]") -> list[Diagnostic]:
+    """What only shows in the whole file: hidden characters in a body, `requires` that leads nowhere. For doctor."""
+    from kitbag.library.skill_files import read_details, read_skill_body
+
+    found: list[Diagnostic] = []
+    for skill in skills:
+        if skill.root.scope == "built-in":
+            continue
+        body = read_skill_body(skill)
+        found += body.problems
+        hidden = find_hidden(body.text)
+        if hidden:
+            line = body.first_line + body.text.count("\n", 0, hidden[0][0])
+            what = f"hidden characters in the body, shown as [U+...]: {code_points(hidden)}"
+            found.append(Diagnostic("warning", "hidden-characters", skill.path, line, what, "remove them"))
+        for name in read_details(skill).requires:
+            if not skills.candidates(name):
+                what = f"`requires` names {name!r}, but no skill is called so"
+                line = field_line(skill.path, "requires", skill.root.boundary)
+                found.append(Diagnostic("warning", "unknown-name", skill.path, line, what, "correct the name"))
+    return found

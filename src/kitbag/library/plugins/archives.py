@@ -1,0 +1,325 @@
+"""Unpacks zip and tar archives that strangers made, all or nothing, inside one directory.
+
+Used by plugin_store. What is refused and why is in intake; here is how each format is read without
+trusting its headers: no `extractall`, forward only, bounded in entries, bytes, memory and time.
+"""
+
+import contextlib
+import os
+import stat
+import struct
+from collections.abc import Generator
+from typing import IO, TYPE_CHECKING, Protocol, cast
+
+from kitbag.errors import InvalidError, KitbagError, NotFoundError
+from kitbag.library.plugins.safe_copy import (
+    DIRECTORY_MODE,
+    MAX_ENTRIES,
+    MAX_FILE,
+    Intake,
+    cannot_write,
+    wrong_with_mode,
+)
+from kitbag.text.hidden_characters import for_terminal
+from kitbag.text.source_files import SourceError, open_regular
+
+if TYPE_CHECKING:
+    from tarfile import TarInfo
+    from zipfile import ZipInfo
+
+_BLOCK = 512
+_MAX_HEADER = 64 * 1024
+"""Of one tar entry's extended header; real ones have a few hundred bytes."""
+_HEADERS_PER_ENTRY = 6 * _BLOCK
+_MAX_TRAILER = 1 << 20
+_MAX_DIRECTORY = MAX_ENTRIES * 4096
+_XZ_MEMORY = 256 * 1024 * 1024
+_CENTRAL = struct.Struct("<28xHHH12x")
+_ENCRYPTED = 0x1 | 0x40 | 0x2000
+_UTF8_NAME = 0x800
+_STORED, _DEFLATED = 0, 8
+_ZIP, _GZIP, _BZIP2, _XZ = (b"PK\3\4", b"PK\5\6"), b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0"
+
+
+def unpack(archive: str, destination: str) -> None:
+    """`destination` is absent or an empty directory; it gets everything or stays as it was.
+
+    The kind is told by content. Raises InvalidError that names the entry and the reason.
+    """
+    import shutil
+    import tempfile
+
+    destination = os.path.abspath(destination)
+    if os.path.islink(destination) or (os.path.lexists(destination) and not _is_empty_directory(destination)):
+        raise KitbagError(f"{destination} is there already", "choose a directory that does not exist yet")
+    with _opened(archive) as file:
+        name = os.path.basename(archive)
+        # Read to the end once, so that a refusal comes before the first byte is written.
+        _read_into(file, Intake("", name))
+        try:
+            parent = os.path.dirname(destination)
+            os.makedirs(parent, exist_ok=True)
+            staging = tempfile.mkdtemp(prefix=".unpacking-", dir=parent)
+        except OSError as error:
+            raise cannot_write(destination, error) from error
+        try:
+            _read_into(file, Intake(staging, name))
+            os.chmod(staging, DIRECTORY_MODE)
+            os.rename(staging, destination)
+        except OSError as error:
+            raise cannot_write(destination, error) from error
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+
+
+def is_archive(path: str) -> bool:
+    """By its first bytes; a tar without compression is told by its magic word."""
+    try:
+        with _opened(path) as file:
+            start = file.read(265)
+    except (KitbagError, OSError):
+        return False
+    return (
+        start[:6].startswith((b"PK\3\4", b"PK\5\6", b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")) or start[257:262] == b"ustar"
+    )
+
+
+def _is_empty_directory(path: str) -> bool:
+    try:
+        with os.scandir(path) as found:
+            return next(found, None) is None
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Generator[IO[bytes], None, None]:
+    try:
+        descriptor, _ = open_regular(path, None)
+    except SourceError as error:
+        kind = InvalidError if os.path.lexists(path) else NotFoundError
+        raise kind(f"{path}: {error.problem}", error.fix) from error
+    with os.fdopen(descriptor, "rb") as file:
+        yield file
+
+
+def _read_into(file: IO[bytes], intake: Intake) -> None:
+    import lzma
+    import tarfile
+    import zipfile
+    import zlib
+
+    file.seek(0)
+    start = file.read(6)
+    file.seek(0)
+    try:
+        if start.startswith(_ZIP):
+            _unpack_zip(file, intake)
+        else:
+            _unpack_tar(_decompressed(file, start), intake)
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError) as error:
+        raise _damaged(intake, str(error)) from error
+    except (ValueError, LookupError, ArithmeticError, RuntimeError, struct.error) as error:
+        # The readers of the standard library answer nonsense with these; RecursionError is among them.
+        raise _damaged(intake, type(error).__name__) from error
+
+
+def _damaged(intake: Intake, reason: str) -> InvalidError:
+    problem = f"{intake.origin}: not a zip or tar archive, or damaged: {for_terminal(reason)}"
+    return InvalidError(problem, "get it again, or pack it again")
+
+
+class _Directory:
+    """A zip file that counts the entries of its directory before the reader builds an object for each."""
+
+    def __init__(self, file: IO[bytes], intake: Intake) -> None:
+        self._file = file
+        self._intake = intake
+        self.seek = file.seek
+        self.tell = file.tell
+        self.seekable = file.seekable
+
+    def read(self, size: int = -1, /) -> bytes:
+        if size > _MAX_DIRECTORY:
+            raise self._intake.refuse("(the list of entries)", "it is too long")
+        data = self._file.read(size)
+        if data.startswith(b"PK\1\2"):
+            at = entries = 0
+            while at + _CENTRAL.size <= len(data):
+                entries += 1
+                if entries > MAX_ENTRIES:
+                    raise self._intake.refuse("(the list of entries)", f"more than {MAX_ENTRIES:,} entries")
+                name, extra, comment = _CENTRAL.unpack_from(data, at)
+                at += _CENTRAL.size + name + extra + comment
+        return data
+
+
+def _unpack_zip(file: IO[bytes], intake: Intake) -> None:
+    import zipfile
+    import zlib
+
+    with zipfile.ZipFile(_Directory(file, intake)) as archive:
+        wanted = [(info, *_zip_entry(info, intake)) for info in archive.infolist()]
+        for info, relative, directory in wanted:
+            if directory:
+                intake.make_directory(relative)
+                continue
+            try:
+                with archive.open(info) as entry:
+                    intake.write_file(relative, bool(info.external_attr >> 16 & 0o100), entry.read)
+            except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError) as error:
+                raise intake.refuse(relative, f"damaged: {error}") from error
+
+
+def _zip_entry(info: "ZipInfo", intake: Intake) -> tuple[str, bool]:
+    """The checked path, and whether it is a directory's."""
+    # `filename` ends at a NUL; the name that was written is the one to judge.
+    name = info.orig_filename
+    if not info.flag_bits & _UTF8_NAME:
+        # Without the flag names count as code page 437, but most packers write UTF-8 all the same.
+        with contextlib.suppress(UnicodeError):
+            name = name.encode("cp437").decode("utf-8")
+    intake.count(name)
+    mode = info.external_attr >> 16
+    directory = name.endswith("/") or stat.S_ISDIR(mode)
+    reason = wrong_with_mode(mode)
+    if info.flag_bits & _ENCRYPTED:
+        reason = "encrypted"
+    elif info.compress_type not in (_STORED, _DEFLATED):
+        reason = "a compression that is neither stored nor deflated"
+    elif info.file_size > MAX_FILE:
+        reason = f"larger than {MAX_FILE // 1_000_000} MB"
+    if reason:
+        raise intake.refuse(name, reason)
+    return intake.accept(name, directory), directory
+
+
+class _Bytes(Protocol):
+    def read(self, size: int = -1, /) -> bytes: ...
+
+
+class _Xz:
+    """lzma.open takes no memory limit, and a header of a few bytes can ask for gigabytes."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        import lzma
+
+        self._file = file
+        self._decoder = lzma.LZMADecompressor(format=lzma.FORMAT_XZ, memlimit=_XZ_MEMORY)
+
+    def read(self, size: int = -1, /) -> bytes:
+        while not self._decoder.eof:
+            fresh = self._file.read(1 << 16) if self._decoder.needs_input else b""
+            if self._decoder.needs_input and not fresh:
+                raise EOFError("it ends too early")
+            data = self._decoder.decompress(fresh, size)
+            if data:
+                return data
+        return b""
+
+
+def _decompressed(file: IO[bytes], start: bytes) -> _Bytes:
+    if start.startswith(_GZIP):
+        import gzip
+
+        return gzip.GzipFile(fileobj=file)
+    if start.startswith(_BZIP2):
+        import bz2
+
+        return bz2.BZ2File(file)
+    return _Xz(file) if start.startswith(_XZ) else file
+
+
+class _Forward:
+    """What tarfile reads from: never back, no endless headers, and it remembers its last block."""
+
+    def __init__(self, source: _Bytes, intake: Intake) -> None:
+        self._source = source
+        self._intake = intake
+        self._position = 0
+        self.last = b""
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, position: int, whence: int = 0, /) -> int:
+        # Sizes that lead backwards would be read for ever.
+        if whence or position < self._position:
+            raise ValueError("an entry with a negative size")
+        while self._position < position and self.take(min(position - self._position, 1 << 16)):
+            pass
+        return self._position
+
+    def read(self, size: int = -1, /) -> bytes:
+        """For headers only; contents go through `take`."""
+        if not 0 <= size <= _MAX_HEADER:
+            raise self._intake.refuse("(a header)", f"longer than {_MAX_HEADER // 1024} KB")
+        self.last = self.take(size)
+        return self.last
+
+    def take(self, size: int) -> bytes:
+        """Exactly that many bytes, fewer only at the end."""
+        chunks: list[bytes] = []
+        while size > 0 and (chunk := self._source.read(size)):
+            chunks.append(chunk)
+            size -= len(chunk)
+            self._position += len(chunk)
+        allowed = 2 * _MAX_TRAILER + self._intake.entries * _HEADERS_PER_ENTRY
+        if self._position - self._intake.total > allowed:
+            raise self._intake.refuse("(its headers)", "they are larger than a package needs")
+        return b"".join(chunks)
+
+    def close(self) -> None:
+        """The file belongs to the caller."""
+
+
+def _unpack_tar(source: _Bytes, intake: Intake) -> None:
+    import tarfile
+
+    forward = _Forward(source, intake)
+    with tarfile.TarFile(fileobj=cast("IO[bytes]", forward), encoding="utf-8") as archive:
+        while (member := archive.next()) is not None:
+            intake.count(member.name)
+            reason = _wrong_with_member(member)
+            if reason:
+                raise intake.refuse(member.name, reason)
+            relative = intake.accept(member.name, member.isdir())
+            if member.isdir():
+                intake.make_directory(relative)
+                continue
+            forward.seek(member.offset_data)
+            _write_member(forward, member.size, relative, bool(member.mode & 0o100), intake)
+    # tarfile takes a broken header for the end; the real end is a block of zeros.
+    if forward.last != bytes(_BLOCK):
+        raise EOFError("it ends too early, or a header is broken")
+    # Reading on makes the decompressors compare their checksums.
+    if len(forward.take(_MAX_TRAILER + 1)) > _MAX_TRAILER:
+        raise intake.refuse("(the end)", "there is more after the end of the archive")
+
+
+def _write_member(forward: _Forward, size: int, relative: str, executable: bool, intake: Intake) -> None:
+    left = size
+
+    def read(most: int) -> bytes:
+        nonlocal left
+        chunk = forward.take(min(most, left))
+        if left and not chunk:
+            raise EOFError(f"{relative} ends too early")
+        left -= len(chunk)
+        return chunk
+
+    intake.write_file(relative, executable, read)
+
+
+def _wrong_with_member(member: "TarInfo") -> str:
+    if member.islnk():
+        return "a hard link"
+    if member.issym():
+        return "a symbolic link"
+    if member.isdev():
+        return "a device or pipe"
+    if member.issparse() or not (member.isreg() or member.isdir()):
+        return "neither a file nor a directory"
+    if member.size > MAX_FILE or member.size < 0:
+        return f"larger than {MAX_FILE // 1_000_000} MB"
+    return wrong_with_mode(member.mode & 0o7777)

@@ -1,0 +1,94 @@
+"""Installed plugins: what each one is and brings, read without running or hashing anything.
+
+Used by the registry (`installed`, `roots_of`) and by plugin_store, which changes what is installed.
+One plugin is read by plugin_manifest; the lock file by plugin_lock, imported when there is a plugin.
+"""
+
+import os
+
+from kitbag.errors import Diagnostic
+from kitbag.library.plugins.manifest import Plugin, read_plugin, wrong_with_plugin_name
+from kitbag.library.scopes import Kind, Root
+from kitbag.text.source_files import boundary_of
+
+__all__ = ["FOLDER", "Plugin", "installed", "read_plugin", "roots_of", "wrong_with_plugin_name"]
+
+FOLDER = "plugins"
+
+
+def installed(home: str) -> tuple[list[Plugin], list[Diagnostic]]:
+    """Sorted by name. Without plugins this costs one look at the file system and no import."""
+    base = os.path.join(home, FOLDER)
+    try:
+        with os.scandir(base) as found:
+            entries = sorted(found, key=lambda entry: (entry.name.casefold(), entry.name))
+    except (FileNotFoundError, NotADirectoryError):
+        return [], []
+    except OSError as error:
+        problem = f"can't be listed: {(error.strerror or '').lower()}"
+        return [], [Diagnostic("error", "unreadable", base, 0, problem, "make it readable: chmod u+rx")]
+    names = [entry for entry in entries if not entry.name.startswith(".") and not _plain_file(entry)]
+    if not names:
+        return [], []
+    from kitbag.library.plugins.lock import read_lock
+
+    lock = read_lock(base)
+    plugins: list[Plugin] = []
+    diagnostics = list(lock.diagnostics)
+    for entry in names:
+        problem = "a link, and not followed" if entry.is_symlink() else wrong_with_plugin_name(entry.name)
+        if problem:
+            fix = "remove it, and install the plugin from where it lies"
+            diagnostics.append(Diagnostic("warning", "not-a-plugin", entry.path, 0, problem, fix))
+            continue
+        plugin, found_wrong = read_plugin(entry.path, entry.name)
+        diagnostics += found_wrong
+        if plugin is None:
+            continue
+        record = lock.record(entry.name)
+        if record is None:
+            if not lock.damaged:
+                diagnostics.append(_unlisted(plugin))
+        else:
+            plugin = plugin._replace(
+                enabled=record.enabled,
+                source=record.source,
+                digest=record.digest,
+                installed_at=record.installed_at,
+            )
+        plugins.append(plugin)
+    return plugins, diagnostics + lock.missing({entry.name for entry in names})
+
+
+def _plain_file(entry: "os.DirEntry[str]") -> bool:
+    return not entry.is_symlink() and not entry.is_dir()
+
+
+def _unlisted(plugin: Plugin) -> Diagnostic:
+    return Diagnostic(
+        "warning",
+        "plugin-unlisted",
+        plugin.path,
+        0,
+        f"the plugin {plugin.name} is not in the lock file, so it is disabled",
+        "install it with Kitbag, or enable it after reading what it brings",
+    )
+
+
+def roots_of(plugin: Plugin, rank: tuple[int, int]) -> list[Root]:
+    """Where its items lie, enabled or not. An agent or command may be a root by itself: a file's path."""
+    skills = (*plugin.skill_dirs, plugin.path) if plugin.root_skill else plugin.skill_dirs
+    kinds: tuple[tuple[Kind, tuple[str, ...]], ...] = (
+        ("skills", skills),
+        ("agents", plugin.agent_paths),
+        ("commands", plugin.command_paths),
+    )
+    roots: list[Root] = []
+    for kind, paths in kinds:
+        for path in paths:
+            only = os.path.basename(path) if kind == "commands" and os.path.isfile(path) else ""
+            place = os.path.dirname(path) if only else path
+            roots.append(
+                Root(place, kind, "plugin", "claude", rank, plugin.name, plugin.path, only, boundary_of(plugin.path))
+            )
+    return roots

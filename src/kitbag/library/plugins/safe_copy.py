@@ -1,0 +1,235 @@
+"""Takes foreign files into a fresh directory: every name is checked, every byte is counted.
+
+Used by archives (zip and tar entries) and plugin_store (directories). A refusal is an InvalidError that
+names the entry and the reason. Nothing is ever executed or followed.
+"""
+
+import os
+import re
+import stat
+import unicodedata
+from collections.abc import Callable, Iterator
+
+from kitbag.errors import InvalidError, KitbagError
+from kitbag.text.hidden_characters import code_points, find_hidden, for_terminal
+from kitbag.text.source_files import Boundary, SourceError, open_regular, slashed
+
+MAX_ENTRIES = 10_000
+MAX_TOTAL = 200_000_000
+MAX_FILE = 50_000_000
+MAX_DEPTH = 20
+MAX_NAME = 400
+DIRECTORY_MODE, FILE_MODE = 0o755, 0o644
+NOT_TAKEN = frozenset((".git", "node_modules", "__pycache__"))
+_MAX_PART = 255
+_CHUNK = 1 << 18
+_DRIVE = re.compile(r"[A-Za-z]:")
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Intake:
+    """`root` is a directory of the caller's own that nobody else writes to; without one nothing is written."""
+
+    def __init__(self, root: str, origin: str) -> None:
+        self.root = root
+        self.origin = for_terminal(origin)
+        self.total = 0
+        self.entries = 0
+        self._spelling: dict[str, str] = {}
+        """Each path and each directory above it, keyed as a careless file system compares them."""
+        self._directory: dict[str, bool] = {}
+        self._named: set[str] = set()
+
+    def refuse(self, name: str, reason: str) -> InvalidError:
+        """The error to raise; the name is shortened and made safe to print."""
+        shown = for_terminal(name if len(name) <= MAX_NAME else name[:80] + "…").replace("\n", "\\n")
+        return InvalidError(
+            f"{self.origin}: refused because of {shown!r}: {reason}",
+            "nothing was written; ask its author for a package without this entry",
+        )
+
+    def count(self, name: str) -> None:
+        self.entries += 1
+        if self.entries > MAX_ENTRIES:
+            raise self.refuse(name, f"more than {MAX_ENTRIES:,} entries")
+
+    def accept(self, name: str, directory: bool) -> str:
+        """The checked relative path; empty for the root itself. Every entry passes here exactly once."""
+        relative = name.removesuffix("/") if directory else name
+        if relative == "." and directory:
+            return ""
+        while relative.startswith("./"):
+            relative = relative[2:]
+        reason = wrong_with_name(relative)
+        if reason:
+            raise self.refuse(name, reason)
+        self._claim(name, relative, directory)
+        return relative
+
+    def _claim(self, name: str, relative: str, directory: bool) -> None:
+        if relative in self._named:
+            raise self.refuse(name, "twice in the package")
+        self._named.add(relative)
+        at = 0
+        while at < len(relative):
+            at = relative.find("/", at + 1)
+            at = len(relative) if at < 0 else at
+            path = relative[:at]
+            key = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
+            held = self._spelling.setdefault(key, path)
+            if held != path:
+                raise self.refuse(name, f"the same as {held!r} where upper and lower case do not differ")
+            needed = directory or path != relative
+            if self._directory.setdefault(path, needed) != needed:
+                raise self.refuse(name, f"{path!r} would be a file and a directory")
+
+    def make_directory(self, relative: str) -> None:
+        """With all directories above it."""
+        if not self.root:
+            return
+        path = self.root
+        try:
+            for part in relative.split("/") if relative else ():
+                path = os.path.join(path, part)
+                if not os.path.lexists(path):
+                    os.mkdir(path)
+                    os.chmod(path, DIRECTORY_MODE)
+        except OSError as error:
+            raise cannot_write(path, error) from error
+
+    def write_file(self, relative: str, executable: bool, read: Callable[[int], bytes]) -> None:
+        """`read` answers up to that many bytes, none at the end; only what it really gives is counted."""
+        if not self.root:
+            for _ in self._counted(relative, read):
+                pass
+            return
+        self.make_directory(os.path.dirname(relative))
+        path = os.path.join(self.root, relative)
+        try:
+            descriptor = os.open(path, _CREATE, 0o600)
+        except OSError as error:
+            raise cannot_write(path, error) from error
+        try:
+            for chunk in self._counted(relative, read):
+                _write_all(descriptor, chunk, path)
+            os.fchmod(descriptor, FILE_MODE | (stat.S_IXUSR if executable else 0))
+        finally:
+            os.close(descriptor)
+
+    def _counted(self, relative: str, read: Callable[[int], bytes]) -> Iterator[bytes]:
+        size = 0
+        while chunk := read(_CHUNK):
+            size += len(chunk)
+            self.total += len(chunk)
+            if size > MAX_FILE:
+                raise self.refuse(relative, f"larger than {MAX_FILE // 1_000_000} MB")
+            if self.total > MAX_TOTAL:
+                raise self.refuse(relative, f"more than {MAX_TOTAL // 1_000_000} MB in total")
+            yield chunk
+
+
+def wrong_with_name(relative: str) -> str:
+    """Why this relative path can't be taken; empty when it can."""
+    if not relative:
+        return "it has no name"
+    if relative.startswith("/"):
+        return "an absolute path"
+    if "\\" in relative or _DRIVE.match(relative):
+        return "a backslash or a drive letter in the path"
+    if _CONTROL.search(relative):
+        return "control characters in the name"
+    if len(relative) > MAX_NAME:
+        return f"a path longer than {MAX_NAME} characters"
+    hidden = find_hidden(relative)
+    if hidden:
+        return f"characters in the name that can't be seen or encoded: {code_points(hidden)}"
+    parts = relative.split("/")
+    if ".." in parts:
+        return "the path leads out of the package (..)"
+    if "" in parts or "." in parts:
+        return "empty parts or `.` in the path"
+    if len(parts) > MAX_DEPTH:
+        return f"more than {MAX_DEPTH} directories deep"
+    if any(len(part.encode()) > _MAX_PART for part in parts):
+        return f"a name longer than {_MAX_PART} bytes"
+    return ""
+
+
+def wrong_with_mode(mode: int) -> str:
+    """Why an entry of this kind can't be taken; a mode without a kind is a plain file's."""
+    kind = stat.S_IFMT(mode)
+    if kind == stat.S_IFLNK:
+        return "a symbolic link"
+    if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+        return "a device, pipe or socket"
+    if mode & (stat.S_ISUID | stat.S_ISGID):
+        return "a set-user-id or set-group-id bit"
+    return ""
+
+
+def cannot_write(path: str, error: OSError) -> KitbagError:
+    reason = (error.strerror or str(error)).lower()
+    return KitbagError(f"{path}: can't be written: {reason}", "make room, or check the rights")
+
+
+def _write_all(descriptor: int, chunk: bytes, path: str) -> None:
+    view = memoryview(chunk)
+    try:
+        while view:
+            view = view[os.write(descriptor, view) :]
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def copy_tree(source: str, intake: Intake) -> None:
+    """A directory's files. A link to a file inside becomes a copy of it; any other link is refused."""
+    top = os.path.realpath(source)
+    pending = [""]
+    while pending:
+        folder = pending.pop()
+        try:
+            with os.scandir(os.path.join(top, folder)) as found:
+                # One more than the limit is enough to know that it is passed.
+                entries = [entry for entry, _ in zip(found, range(MAX_ENTRIES + 1), strict=False)]
+        except OSError as error:
+            raise intake.refuse(folder or ".", f"can't be listed: {error.strerror}") from error
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if entry.name.casefold() in NOT_TAKEN:
+                continue
+            name = f"{folder}/{entry.name}" if folder else entry.name
+            intake.count(name)
+            if entry.is_dir(follow_symlinks=False):
+                intake.make_directory(intake.accept(name, True))
+                pending.append(name)
+            else:
+                _copy_file(entry, name, top, intake)
+
+
+def _copy_file(entry: "os.DirEntry[str]", name: str, top: str, intake: Intake) -> None:
+    path = entry.path
+    if entry.is_symlink():
+        path = os.path.realpath(entry.path)
+        inside = os.path.relpath(path, top).split(os.sep)
+        if inside[0] == ".." or any(part.casefold() in NOT_TAKEN for part in inside):
+            raise intake.refuse(name, "a symbolic link that leads out of the package")
+        if not os.path.isfile(path):
+            raise intake.refuse(name, "a symbolic link that leads to no file")
+    relative = intake.accept(name, False)
+    try:
+        kind = os.lstat(path).st_mode
+        if not stat.S_ISREG(kind):
+            raise intake.refuse(name, wrong_with_mode(kind) or "not a file")
+        # Where it leads is asked again: between the look and the opening a link may have been put in the way.
+        descriptor, status = open_regular(path, Boundary((slashed(top),)))
+    except OSError as error:
+        raise intake.refuse(name, f"can't be read: {error.strerror}") from error
+    except SourceError as error:
+        raise intake.refuse(name, error.problem) from error
+    try:
+        mode = status.st_mode
+        if reason := wrong_with_mode(mode):
+            raise intake.refuse(name, reason)
+        intake.write_file(relative, bool(mode & stat.S_IXUSR), lambda size: os.read(descriptor, size))
+    finally:
+        os.close(descriptor)

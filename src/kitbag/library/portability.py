@@ -1,0 +1,105 @@
+"""The strict rules of the Agent Skills specification: is this skill good in every tool?
+
+Gives the verdict of the reference library, message by message, without its quirks (it splits at any
+`---`, reads in the locale's encoding and refuses flow style). Used by `kitbag skills validate --portable`.
+"""
+
+import os
+import unicodedata
+
+from kitbag.library.scopes import given_boundary
+from kitbag.text.frontmatter import split
+from kitbag.text.plain_frontmatter import Metadata, Value
+from kitbag.text.safe_yaml import YamlError, read_yaml
+from kitbag.text.source_files import SourceError, read_text
+
+ALLOWED = ("allowed-tools", "compatibility", "description", "license", "metadata", "name")
+MAX_NAME, MAX_DESCRIPTION, MAX_COMPATIBILITY = 64, 1024, 500
+
+
+def check_portable(target: str) -> list[str]:
+    """Messages, none when the skill is valid. `target` is the skill's directory or its SKILL.md."""
+    if not os.path.exists(target):
+        return [f"Path does not exist: {target}"]
+    directory = target
+    if os.path.isfile(target):
+        if os.path.basename(target).lower() != "skill.md":
+            return [f"Not a directory: {target}"]
+        directory = os.path.dirname(os.path.abspath(target))
+    if not os.path.isdir(directory):
+        return [f"Not a directory: {target}"]
+    path = next((p for name in ("SKILL.md", "skill.md") if os.path.exists(p := os.path.join(directory, name))), None)
+    if path is None:
+        return ["Missing required file: SKILL.md"]
+    try:
+        text, _, problems = read_text(path, given_boundary(directory))
+    except SourceError as error:
+        return [f"SKILL.md {error.problem}"]
+    if problems:
+        return [f"SKILL.md: {problem.problem}" for problem in problems]
+    metadata = _strict_head(text)
+    if isinstance(metadata, str):
+        return [metadata]
+    return _check(metadata, os.path.basename(os.path.abspath(directory)))
+
+
+def _strict_head(text: str) -> Metadata | str:
+    if text.split("\n", 1)[0].rstrip() != "---":
+        return "SKILL.md must start with YAML frontmatter (---)"
+    parts = split(text)
+    if parts.head is None or any(problem.code == "head-unclosed" for problem in parts.problems):
+        return "SKILL.md frontmatter not properly closed with ---"
+    try:
+        value, odd = read_yaml(parts.head)
+    except YamlError as error:
+        return f"Invalid YAML in frontmatter: line {parts.head_line + error.problem.line}: {error.problem.problem}"
+    if odd:
+        return f"Invalid YAML in frontmatter: line {parts.head_line + odd[0].line}: {odd[0].problem}"
+    return value if isinstance(value, dict) else "SKILL.md frontmatter must be a YAML mapping"
+
+
+def _check(metadata: Metadata, directory: str) -> list[str]:
+    found: list[str] = []
+    extra = sorted(set(metadata) - set(ALLOWED))
+    if extra:
+        found.append(f"Unexpected fields in frontmatter: {', '.join(extra)}. Only {list(ALLOWED)} are allowed.")
+    for key, wrong in (
+        ("name", _check_name(metadata.get("name", ""), directory)),
+        ("description", _check_description(metadata.get("description", ""))),
+    ):
+        found += wrong if key in metadata else [f"Missing required field in frontmatter: {key}"]
+    compatibility = metadata.get("compatibility")
+    if compatibility is not None:
+        if not isinstance(compatibility, str):
+            found.append("Field 'compatibility' must be a string")
+        elif len(compatibility) > MAX_COMPATIBILITY:
+            found.append(f"Compatibility exceeds {MAX_COMPATIBILITY} character limit ({len(compatibility)} chars)")
+    return found
+
+
+def _check_name(value: Value, directory: str) -> list[str]:
+    if not isinstance(value, str) or not value.strip():
+        return ["Field 'name' must be a non-empty string"]
+    found: list[str] = []
+    name = unicodedata.normalize("NFKC", value.strip())
+    if len(name) > MAX_NAME:
+        found.append(f"Skill name '{name}' exceeds {MAX_NAME} character limit ({len(name)} chars)")
+    if name != name.lower():
+        found.append(f"Skill name '{name}' must be lowercase")
+    if name.startswith("-") or name.endswith("-"):
+        found.append("Skill name cannot start or end with a hyphen")
+    if "--" in name:
+        found.append("Skill name cannot contain consecutive hyphens")
+    if not all(char.isalnum() or char == "-" for char in name):
+        found.append(f"Skill name '{name}' contains invalid characters. Only letters, digits, and hyphens are allowed.")
+    if unicodedata.normalize("NFKC", directory) != name:
+        found.append(f"Directory name '{directory}' must match skill name '{name}'")
+    return found
+
+
+def _check_description(value: Value) -> list[str]:
+    if not isinstance(value, str) or not value.strip():
+        return ["Field 'description' must be a non-empty string"]
+    if len(value) > MAX_DESCRIPTION:
+        return [f"Description exceeds {MAX_DESCRIPTION} character limit ({len(value)} chars)"]
+    return []

@@ -1,0 +1,1 @@
+"""Finds the skills and agents that fit a message."""

@@ -1,0 +1,107 @@
+"""The tools for agents as MCP clients know them: list_agents, Task, TaskOutput, TaskStop, and pack.
+
+Used by calls. Starting an agent over MCP is a permission like anywhere else: what would be asked is asked through the
+client where it can, and refused where nobody can be asked.
+"""
+
+import asyncio
+import os
+from typing import Annotated, Final, Literal, cast
+
+from msgspec import Meta
+
+from kitbag.assembly.run_options import Options
+from kitbag.errors import InvalidError, UsageError
+from kitbag.mcp_server.served_library import text
+from kitbag.packing.catalog import budget_of, render_agents
+from kitbag.packing.pack import Packer, PackOptions
+from kitbag.packing.references.permissions import Rights
+from kitbag.packing.task_sources import load_task
+from kitbag.tools.base import Arguments, Context, Outcome, Tool, Work, answer, failure
+from kitbag.tools.delegation import Errand
+from kitbag.tools.skill import NoArguments
+from kitbag.tools.task import TASK, TaskArguments
+
+LONGEST_TASK: Final = 1_000_000
+
+Variables = Annotated[dict[str, str], Meta(max_length=200, description="Values for {{NAME}}.")]
+
+
+class PackArguments(Arguments, frozen=True):
+    task: Annotated[str, Meta(min_length=1, max_length=LONGEST_TASK, description="Its id, a file, or the task itself.")]
+    skills: Annotated[tuple[str, ...], Meta(max_length=20, description="These skills; chosen if not given.")] = ()
+    strategy: Literal["", "minimal", "standard", "comprehensive"] = ""
+    output_requirements: Literal["manifest+file", "text"] = "manifest+file"
+    variables: Variables = {}  # noqa: RUF012 - each call has its own
+    available_context: Annotated[int, Meta(ge=0, description="The subagent's context, in tokens.")] = 0
+    context_used: Annotated[int, Meta(ge=0, description="How much of it is in use already.")] = 0
+    agent: Annotated[str, Meta(max_length=200, description="For this agent.")] = ""
+
+
+async def _agents(_: NoArguments, context: Context) -> Outcome:
+    agents = context.library.visible_agents()
+    if not agents:
+        return answer("There are no agents.", "none")
+    return answer(render_agents(agents, budget_of(context.library.settings)).text, f"{len(agents)} agents")
+
+
+async def _start(arguments: TaskArguments, context: Context) -> Outcome:
+    delegation = context.delegation
+    assert delegation is not None, "the server gives it to every call of this tool"
+    errand = Errand(arguments.subagent_type, arguments.prompt, arguments.description, resume=arguments.resume)
+    refused = await delegation.refused(errand, context.permissions, context.directory)
+    if refused:
+        return failure(f"the agent {arguments.subagent_type} was not started: {refused}")
+    return await TASK.work(arguments, context)
+
+
+def pack_tool(options: Options) -> Tool[PackArguments]:
+    async def work(arguments: PackArguments, context: Context) -> Outcome:
+        return await asyncio.to_thread(_pack, arguments, context, options)
+
+    return Tool("pack", text("pack"), PackArguments, cast("Work[PackArguments]", work))
+
+
+def _pack(arguments: PackArguments, context: Context, options: Options) -> Outcome:
+    library, permissions = context.library, context.permissions
+    rights = Rights(
+        library.places,
+        library.settings,
+        trust_workspace=options.trust_workspace,
+        live=permissions.live,
+        mode=permissions.mode,
+    )
+    packer = Packer(library, policy=rights)
+    wanted = PackOptions(
+        skills=arguments.skills,
+        strategy=arguments.strategy or None,
+        output=arguments.output_requirements,
+        values=arguments.variables,
+        available=arguments.available_context or None,
+        used=arguments.context_used,
+        agent=library.find_agent(arguments.agent) if arguments.agent else None,
+    )
+    written = arguments.task.strip()
+    if written.startswith("{") or "\n" in written:
+        task, problems = load_task("-", packer.source(), arguments.task)
+    else:
+        task, problems = load_task(_checked(written, context), packer.source())
+    payload = packer.pack(task, wanted, problems)
+    warnings = [f"Warning: {found.place}: {found.problem}" for found in payload.warnings if found.severity != "info"]
+    return answer("\n".join([payload.text.rstrip("\n"), *warnings]), f"{payload.tokens:,} tokens")
+
+
+def _checked(reference: str, context: Context) -> str:
+    """A file is read only where the rules let a model read it."""
+    if reference == "-":
+        raise UsageError("there is no standard input here", "give the id, a file, or the task itself")
+    path = os.path.join(context.directory, os.path.expanduser(reference)) if "\0" not in reference else ""
+    if path and os.path.exists(path):
+        judgement = context.permissions.in_mode("default").decide("Read", {"file_path": os.path.realpath(path)})
+        if judgement.effect != "allow":
+            raise InvalidError(f"{reference[:300]} is not read: {judgement.reason}", "give the task itself")
+    return reference
+
+
+LIST_AGENTS = Tool("list_agents", text("list_agents"), NoArguments, _agents, reads_only=True)
+START = TASK._replace(work=_start)

@@ -1,0 +1,57 @@
+"""Asks the person through the client (elicitation), while a call of theirs goes on.
+
+An Approver. Used by calls where the client says that it can; a client that can't is not asked, and what would be asked
+is refused.
+"""
+
+import asyncio
+from typing import Any, Final
+
+from mcp import MCPError
+from mcp.server import ServerRequestContext
+from mcp_types import ClientCapabilities, ElicitationCapability
+
+from kitbag.errors import InvalidError
+from kitbag.permissions.approvals.approval import Answer, Question
+from kitbag.permissions.approvals.question_view import shown
+
+LONGEST_WAIT: Final = 600.0
+_ONCE, _ALIKE, _NO = "allow once", "allow what is like it in this task", "no"
+
+
+def eliciting(context: ServerRequestContext[Any, Any]) -> "ElicitingApprover | None":
+    session = context.session
+    asked = ClientCapabilities(elicitation=ElicitationCapability())
+    can = session.can_send_request and session.check_client_capability(asked)
+    return ElicitingApprover(context) if can else None
+
+
+class ElicitingApprover:
+    one_at_a_time = True
+
+    def __init__(self, context: ServerRequestContext[Any, Any]) -> None:
+        self._context = context
+
+    async def ask(self, question: Question) -> Answer:
+        """Raises KitbagError when nobody can be asked."""
+        choices = [_ONCE, _ALIKE, _NO]
+        rule = f"\n`{question.suggestion}` is what is like it." if question.suggestion else ""
+        schema: dict[str, Any] = {
+            "type": "object",
+            "properties": {"answer": {"type": "string", "title": "Allow it?", "enum": choices}},
+            "required": ["answer"],
+        }
+        message = "\n".join([*shown(question), rule]).rstrip()
+        try:
+            async with asyncio.timeout(LONGEST_WAIT):
+                result = await self._context.session.elicit_form(message, schema, self._context.request_id)
+        except TimeoutError:
+            raise InvalidError("the question was not answered in time", "") from None
+        except MCPError as error:
+            raise InvalidError(f"the client could not ask: {error.error.message}", "") from None
+        given = (result.content or {}).get("answer") if result.action == "accept" else None
+        if given == _ONCE:
+            return Answer("allow")
+        if given == _ALIKE:
+            return Answer("allow", "session", question.suggestion)
+        return Answer("deny")

@@ -1,0 +1,124 @@
+"""What stands before every route over HTTP: who may speak to this server at all.
+
+By the address it was called by, the page that a browser calls from, the token, and the kind of content: in this order,
+before anything of the request is looked at. Used by http; an ASGI application around another.
+"""
+
+import asyncio
+import hmac
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, Final
+
+from kitbag.mcp_server.client_sessions import Clients
+from kitbag.mcp_server.tool_calls import GONE
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+PATH: Final = "/mcp"
+BODY_SECONDS: Final = 30.0
+"""For all of a request's body."""
+
+
+class Guard:
+    def __init__(self, inner: Application, hosts: frozenset[str], token: str, clients: Clients) -> None:
+        """`hosts`: as they stand in the Host header, in lower case."""
+        self._inner = inner
+        self._hosts = hosts
+        self._origins = frozenset(f"http://{host}" for host in hosts)
+        self._token = token.encode()
+        self._clients = clients
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._inner(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008})
+            return
+        headers: dict[bytes, list[bytes]] = {}
+        for name, value in scope["headers"]:
+            headers.setdefault(name.lower(), []).append(value)
+        refused = self._refused(scope, headers)
+        if refused is not None:
+            await _refuse(send, *refused)
+            return
+        await self._serve(scope, receive, send, headers)
+
+    def _refused(self, scope: Scope, headers: dict[bytes, list[bytes]]) -> tuple[int, str] | None:
+        """Status and reason, where the request goes no further."""
+        hosts = headers.get(b"host", [])
+        if len(hosts) != 1 or hosts[0].decode("latin-1").lower() not in self._hosts:
+            return 421, "this server is not called by that name"
+        origins = headers.get(b"origin", [])
+        if any(origin.decode("latin-1").lower() not in self._origins for origin in origins):
+            return 403, "requests of other sites are not served"
+        if any(site not in (b"same-origin", b"none") for site in headers.get(b"sec-fetch-site", [])):
+            return 403, "requests of other sites are not served"
+        if not self._knows(headers.get(b"authorization", [])):
+            return 401, "the token is missing or wrong"
+        if scope["path"] != PATH:
+            return 404, f"there is only {PATH}"
+        if scope["method"] not in ("GET", "POST", "DELETE"):
+            return 405, "this method is not served"
+        kind = headers.get(b"content-type", [b""])[0].split(b";")[0].strip().lower()
+        if scope["method"] == "POST" and kind != b"application/json":
+            return 403, "the content must be application/json"
+        return None
+
+    def _knows(self, given: list[bytes]) -> bool:
+        """Compares all of it, whatever it is, so that the time tells nothing."""
+        scheme, _, token = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
+        same = hmac.compare_digest(token.strip(), self._token)
+        return same and scheme.lower() == b"bearer"
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, headers: dict[bytes, list[bytes]]) -> None:
+        gone = scope[GONE] = asyncio.Event()
+        session_id = headers.get(b"mcp-session-id", [b""])[0].decode("latin-1")
+        status = 0
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message = {**message, "headers": [*message["headers"], (b"x-content-type-options", b"nosniff")]}
+            await send(message)
+
+        with self._clients.heard(session_id):
+            await self._inner(scope, _patient(receive, gone), watched)
+        if scope["method"] == "DELETE" and status < 400:
+            self._clients.forget(session_id)
+
+
+def _patient(receive: Receive, gone: asyncio.Event) -> Receive:
+    """Waits for the body only so long, and tells when the other end has left."""
+    end = time.monotonic() + BODY_SECONDS
+    has_all = False
+
+    async def inner() -> Message:
+        nonlocal has_all
+        try:
+            async with asyncio.timeout(None if has_all else max(0.0, end - time.monotonic())):
+                message = await receive()
+        except TimeoutError:
+            message = {"type": "http.disconnect"}
+        if message["type"] == "http.disconnect":
+            gone.set()
+        has_all = has_all or not message.get("more_body", False)
+        return message
+
+    return inner
+
+
+async def _refuse(send: Send, status: int, reason: str) -> None:
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"x-content-type-options", b"nosniff")]
+    if status == 401:
+        headers.append((b"www-authenticate", b'Bearer realm="kitbag"'))
+    body = f"{reason}\n".encode()
+    headers += [(b"content-length", str(len(body)).encode()), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

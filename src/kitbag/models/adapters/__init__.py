@@ -1,0 +1,1 @@
+"""Adapters for the wire protocols of model providers."""

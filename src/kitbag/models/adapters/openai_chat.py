@@ -1,0 +1,219 @@
+"""OpenAI's chat completions protocol, which Ollama, vLLM, llama.cpp, LM Studio, OpenRouter and many others speak.
+
+Used through models/choice. The reply counts only when a reason to stop was given.
+"""
+
+import json
+import os
+from collections.abc import AsyncGenerator
+from typing import Any, cast
+
+from kitbag.messages import Image, Message, Part, Text, Thinking, Usage
+from kitbag.models.adapters.encoded_messages import Encoded
+from kitbag.models.adapters.wire import Endpoint, Wire, failed, read_reply, tool_call
+from kitbag.models.provider import (
+    CallBegun,
+    ModelError,
+    Piece,
+    Reply,
+    Request,
+    StopReason,
+    TextPiece,
+    ThinkingPiece,
+)
+
+_STOPS: dict[str, StopReason] = {
+    "stop": "end",
+    "tool_calls": "tools",
+    "function_call": "tools",
+    "length": "length",
+    "content_filter": "refusal",
+}
+
+
+class OpenAIChat:
+    def __init__(self, endpoint: Endpoint, *, new_names: bool = False) -> None:
+        """`new_names`: OpenAI itself calls the limit `max_completion_tokens`; the others know `max_tokens`."""
+        self.name = endpoint.provider
+        self._wire = Wire(endpoint)
+        self._limit = "max_completion_tokens" if new_names else "max_tokens"
+        self._encoded = Encoded(lambda message: _items(message, self.name))
+
+    async def close(self) -> None:
+        await self._wire.close()
+
+    def stream(self, request: Request) -> AsyncGenerator[Piece, None]:
+        return read_reply(self._wire, "/chat/completions", self._body(request), _Reader(self.name))
+
+    def _body(self, request: Request) -> bytes:
+        import msgspec
+
+        system = "".join(block.text for block in request.system)
+        first = msgspec.json.encode({"role": "system", "content": system}) if system else b""
+        body: dict[str, Any] = {
+            "model": request.model,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            self._limit: request.max_output,
+        }
+        if request.tools:
+            body["tools"] = [
+                {
+                    "type": "function",
+                    "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
+                }
+                for tool in request.tools
+            ]
+        if request.effort:
+            body["reasoning_effort"] = request.effort
+        return self._encoded.body(body, "messages", request.messages, before=first)
+
+
+def _items(message: Message, provider: str) -> list[dict[str, Any]]:
+    if message.role == "assistant":
+        return [_assistant(message, provider)]
+    items: list[dict[str, Any]] = []
+    pictures: list[Image] = []
+    for result in message.results:
+        text = "".join(part.text for part in result.content if isinstance(part, Text))
+        seen = [part for part in result.content if isinstance(part, Image)]
+        pictures += seen
+        note = "(see the picture below)" if seen else "(no output)"
+        items.append({"role": "tool", "tool_call_id": result.call_id, "content": text or note})
+    content = [_content(part) for part in (*pictures, *message.parts) if isinstance(part, Text | Image)]
+    if content and all(block["type"] == "text" for block in content):
+        items.append({"role": "user", "content": "\n".join(block["text"] for block in content)})
+    elif content:
+        items.append({"role": "user", "content": content})
+    return items
+
+
+def _content(part: Text | Image) -> dict[str, Any]:
+    if isinstance(part, Text):
+        return {"type": "text", "text": part.text}
+    return {"type": "image_url", "image_url": {"url": f"data:{part.media_type};base64,{part.data}"}}
+
+
+def _assistant(message: Message, provider: str) -> dict[str, Any]:
+    item: dict[str, Any] = {"role": "assistant", "content": message.text or None}
+    calls = [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": json.dumps(call.arguments, ensure_ascii=False)},
+        }
+        for call in message.calls
+    ]
+    if calls:
+        item["tool_calls"] = calls
+    elif not message.text:
+        item["content"] = "(nothing)"
+    for part in message.parts:
+        if isinstance(part, Thinking) and part.provider == provider and part.opaque:
+            item |= cast("dict[str, Any]", json.loads(part.opaque))
+    return item
+
+
+class _Call:
+    __slots__ = ("id", "name", "pieces")
+
+    def __init__(self) -> None:
+        self.id = ""
+        self.name = ""
+        self.pieces: list[str] = []
+
+
+class _Reader:
+    def __init__(self, provider: str) -> None:
+        self.provider = provider
+        self.over = False
+        """Never: the counts come after the reason to stop, and `[DONE]` ends the stream."""
+        self._text: list[str] = []
+        self._thought: list[str] = []
+        self._details: list[Any] = []
+        self._calls: dict[int, _Call] = {}
+        self._stop = ""
+        self._usage = Usage()
+        self._model = ""
+
+    def read(self, event: dict[str, Any]) -> list[Piece]:
+        error = event.get("error")
+        if error:
+            fields = cast("dict[str, Any]", error) if isinstance(error, dict) else {"message": str(error)}
+            raise failed(self.provider, str(fields.get("type") or ""), str(fields.get("message") or ""))
+        self._model = str(event.get("model") or self._model)
+        usage = event.get("usage")
+        if isinstance(usage, dict):
+            self._usage = usage_of(cast("dict[str, Any]", usage))
+        pieces: list[Piece] = []
+        for choice in _dicts(event.get("choices"))[:1]:
+            if not self._stop:
+                pieces += self._grow(_dict(choice.get("delta")))
+            self._stop = self._stop or str(choice.get("finish_reason") or "")
+        return pieces
+
+    def _grow(self, delta: dict[str, Any]) -> list[Piece]:
+        pieces: list[Piece] = []
+        thought = delta.get("reasoning_content") or delta.get("reasoning")
+        if isinstance(thought, str):
+            self._thought.append(thought)
+            pieces.append(ThinkingPiece(thought))
+        self._details += _dicts(delta.get("reasoning_details"))
+        for text in (delta.get("content"), delta.get("refusal")):
+            if isinstance(text, str) and text:
+                self._text.append(text)
+                pieces.append(TextPiece(text))
+        for at, part in enumerate(_dicts(delta.get("tool_calls"))):
+            pieces += self._grow_call(at, part)
+        return pieces
+
+    def _grow_call(self, at: int, part: dict[str, Any]) -> list[Piece]:
+        index = part.get("index")
+        call = self._calls.setdefault(index if isinstance(index, int) else at, _Call())
+        function = _dict(part.get("function"))
+        begun = bool(call.name)
+        call.id = call.id or str(part.get("id") or "")
+        # Some send the whole name with every piece, none sends it in pieces.
+        call.name = call.name or str(function.get("name") or "")
+        arguments = function.get("arguments")
+        if isinstance(arguments, dict):  # an older Ollama
+            call.pieces = [json.dumps(arguments)]
+        elif isinstance(arguments, str):
+            call.pieces.append(arguments)
+        return [CallBegun(call.id, call.name)] if call.name and not begun else []
+
+    def reply(self) -> Reply:
+        if not self._stop:
+            raise ModelError("cut", f"the reply of {self.provider} ended before it was whole", "try again")
+        parts: list[Part] = []
+        if self._thought or self._details:
+            opaque = json.dumps({"reasoning_details": self._details}) if self._details else ""
+            parts.append(Thinking("".join(self._thought), self.provider, opaque))
+        if self._text:
+            parts.append(Text("".join(self._text)))
+        for _, call in sorted(self._calls.items()):
+            call_id = call.id or f"call_{os.urandom(8).hex()}"
+            parts.append(tool_call(call_id, call.name, "".join(call.pieces)))
+        stop = "tools" if self._calls and self._stop == "stop" else _STOPS.get(self._stop, "other")
+        return Reply(Message("assistant", tuple(parts)), stop, self._usage, self._model, self._stop)
+
+
+def usage_of(usage: dict[str, Any]) -> Usage:
+    """Both of OpenAI's protocols; its input counts what came from the cache too."""
+    whole = _count(usage.get("prompt_tokens", usage.get("input_tokens")))
+    details = _dict(usage.get("prompt_tokens_details") or usage.get("input_tokens_details"))
+    cached = min(_count(details.get("cached_tokens")), whole)
+    return Usage(whole - cached, _count(usage.get("completion_tokens", usage.get("output_tokens"))), cached)
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def _dict(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _dicts(value: object) -> list[dict[str, Any]]:
+    items = cast("list[object]", value) if isinstance(value, list) else []
+    return [cast("dict[str, Any]", item) for item in items if isinstance(item, dict)]

@@ -1,0 +1,56 @@
+"""Posts through the proxies that the environment names, by httpx2, which knows their ways.
+
+Used by wire where there is one. The interface is posting's.
+"""
+
+import contextlib
+from collections.abc import AsyncGenerator, Generator, Mapping
+
+import httpx2
+
+from kitbag.models.http.post import Answer, PostError
+
+
+class ProxiedPost:
+    def __init__(self, idle_seconds: float, connect_seconds: float) -> None:
+        timeout = httpx2.Timeout(idle_seconds, connect=connect_seconds, pool=connect_seconds)
+        self._client = httpx2.AsyncClient(timeout=timeout, follow_redirects=False)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    @contextlib.asynccontextmanager
+    async def post(self, url: str, headers: Mapping[str, str], body: bytes) -> AsyncGenerator[Answer, None]:
+        with _in_our_words():
+            async with self._client.stream("POST", url, headers=headers, content=body) as response:
+                yield _Answer(response)
+
+
+class _Answer:
+    def __init__(self, response: httpx2.Response) -> None:
+        self.status = response.status_code
+        self.headers = {name.lower(): value for name, value in response.headers.items()}
+        self._response = response
+
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        with _in_our_words():
+            async for chunk in self._response.aiter_bytes():
+                yield chunk
+
+
+@contextlib.contextmanager
+def _in_our_words() -> Generator[None, None, None]:
+    try:
+        yield
+    except (httpx2.ConnectTimeout, httpx2.PoolTimeout) as error:
+        raise PostError("no-answer", "") from error
+    except httpx2.TimeoutException as error:
+        raise PostError("silent", "") from error
+    except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
+        raise PostError("address", "") from error
+    except httpx2.HTTPError as error:
+        reason = str(error) or type(error).__name__
+        kind = "certificate" if "CERTIFICATE" in reason.upper() else "broken"
+        raise PostError(
+            "unreachable" if isinstance(error, httpx2.ConnectError) and kind == "broken" else kind, reason
+        ) from error

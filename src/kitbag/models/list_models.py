@@ -1,0 +1,47 @@
+"""Which models a provider offers, asked where and with what key a request would be sent.
+
+Used by setup, once a person has named the place. Follows no redirect, so that a key goes nowhere else.
+"""
+
+from typing import Final
+
+from kitbag.models.local_servers import models_in
+from kitbag.models.model_selection import Sources, endpoint
+
+_SECONDS: Final = 8.0
+_MOST_BYTES: Final = 8 << 20
+
+
+async def list_models(provider: str, sources: Sources) -> list[str]:
+    """Empty where the list can't be had: a name can be written all the same. Raises UsageError for a bad address."""
+    import asyncio
+
+    import httpx2
+
+    place = endpoint(provider, sources)
+    if not place.address:
+        return []
+    key = sources.environment.get(place.key_variable, "").strip() if place.key_variable else ""
+    if place.protocol == "anthropic":
+        from kitbag.models.adapters.anthropic import VERSION
+
+        url = f"{place.address}/v1/models?limit=1000"
+        headers = {"anthropic-version": VERSION, **({"x-api-key": key} if key else {})}
+    else:
+        url, headers = f"{place.address}/models", {"authorization": f"Bearer {key}"} if key else {}
+    try:
+        async with (
+            asyncio.timeout(_SECONDS),
+            httpx2.AsyncClient(timeout=_SECONDS, follow_redirects=False) as client,
+            client.stream("GET", url, headers=headers) as response,
+        ):
+            if response.status_code != 200:
+                return []
+            body = bytearray()
+            async for chunk in response.aiter_bytes():
+                body += chunk
+                if len(body) > _MOST_BYTES:
+                    return []
+    except (httpx2.HTTPError, httpx2.InvalidURL, TimeoutError, UnicodeError):
+        return []
+    return models_in(bytes(body))

@@ -1,0 +1,257 @@
+"""Which model a run uses: the flag, then KITBAG_MODEL, then settings, then what is found, then `offline`.
+
+Keys and addresses come from the user's environment and settings only; nothing in a workspace is looked at. Used by
+runtime; the adapters are imported when they are chosen.
+"""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from kitbag.errors import InvalidError, UsageError
+from kitbag.models.catalog import Known, aliases, look_up
+from kitbag.models.local_servers import PORTS, first_model, local_address
+from kitbag.models.provider import Provider
+
+ANTHROPIC_URL: Final = "https://api.anthropic.com"
+OPENAI_URL: Final = "https://api.openai.com/v1"
+OPENROUTER_URL: Final = "https://openrouter.ai/api/v1"
+BUILT_IN: Final = ("offline", "scripted")
+_KEYS: Final = {"anthropic": "ANTHROPIC_API_KEY", "openai": "OPENAI_API_KEY", "openrouter": "OPENROUTER_API_KEY"}
+_WORDS: Final = frozenset(("sonnet", "opus", "haiku", "fable", "fast", "default", "inherit"))
+
+
+class ProviderSettings(NamedTuple):
+    """`[providers.NAME]` in the user's settings."""
+
+    base_url: str = ""
+    protocol: str = ""
+    """anthropic, chat or responses."""
+    key_env: str = ""
+    """The environment variable that holds the key."""
+
+
+class Sources(NamedTuple):
+    """All that a choice may depend on."""
+
+    environment: Mapping[str, str]
+    setting: str = ""
+    """`model` in the user's settings."""
+    providers: Mapping[str, ProviderSettings] = {}
+    models: Mapping[str, Mapping[str, Any]] = {}
+    probe: bool = True
+    """Whether to look for model servers on this machine."""
+    kept: Mapping[str, str] = {}
+    """Keys that the person typed once, by variable (store/kept_keys); those of known providers are in `environment`."""
+
+
+class Chosen(NamedTuple):
+    provider: str
+    model: str
+    known: Known
+    why: str
+    """Where the choice came from, in words."""
+    connect: Callable[[], Provider]
+    file: str = ""
+    """Of a script."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.provider}/{self.model}" if self.model != self.provider else self.provider
+
+    @property
+    def again(self) -> str:
+        """What leads to the same choice once more."""
+        return f"{self.name}:{self.file}" if self.file else self.name
+
+
+class Endpoint(NamedTuple):
+    """Where a provider is reached, and under which variable its key lies."""
+
+    address: str
+    key_variable: str
+    protocol: str
+    needs_key: bool
+
+
+def choose(sources: Sources, flag: str = "", parent: Chosen | None = None) -> Chosen:
+    """Raises UsageError for a name that leads nowhere, InvalidError for a key that is missing."""
+    for name, why in (
+        (flag, "--model"),
+        (sources.environment.get("KITBAG_MODEL", ""), "KITBAG_MODEL in your environment"),
+        (sources.setting, "`model` in your settings"),
+    ):
+        if name.strip() == "inherit" and parent is not None:
+            return parent
+        if name.strip() not in ("", "inherit"):
+            try:
+                return resolve(name, sources, why, parent)
+            except UsageError as error:
+                raise UsageError(f"{error.problem} (from {why})", error.fix) from None
+    return parent if parent is not None else _found(sources)
+
+
+def resolve(name: str, sources: Sources, why: str, parent: Chosen | None = None) -> Chosen:
+    """A name as a person or an agent file writes it."""
+    name = name.strip()
+    if name in BUILT_IN or name.startswith("scripted:"):
+        return _built_in(name, sources, why)
+    provider, slash, model = name.partition("/")
+    if not slash and name in _WORDS:
+        return _alias(name, sources, why, parent)
+    if not slash:
+        provider, model = _provider_of(name, parent), name
+    if not model or not provider or provider in BUILT_IN:
+        raise UsageError(f"{name!r} names no model", "write provider/model, such as anthropic/claude-sonnet-4-5")
+    known = look_up(f"{provider}/{model}", sources.models)
+    return Chosen(provider, model, known, why, lambda: connect(provider, sources))
+
+
+def _alias(name: str, sources: Sources, why: str, parent: Chosen | None) -> Chosen:
+    """At the parent's provider, or at the first that has a key; one that knows no such word takes what it has."""
+    base = parent if parent is not None else _found(sources)
+    model = aliases(base.provider).get(name, "")
+    if model:
+        return resolve(f"{base.provider}/{model}", sources, f"{why}: {name}")
+    if parent is None and base.provider in BUILT_IN:
+        fix = "`kitbag setup` connects one; or set ANTHROPIC_API_KEY or OPENAI_API_KEY, or use --model offline"
+        raise InvalidError(f"there is no key for any provider that could be meant by {name!r}", fix)
+    return base._replace(why=f"{why}: {name}, which {base.provider} does not have")
+
+
+def _provider_of(name: str, parent: Chosen | None) -> str:
+    """Of a model without one: the family says whose it is."""
+    lower = name.lower()
+    if lower.startswith("claude"):
+        return "anthropic"
+    if lower.startswith(("gpt-", "o1", "o3", "o4", "chatgpt", "codex")) and not lower.startswith("gpt-oss"):
+        return "openai"
+    if parent is not None and parent.provider not in BUILT_IN:
+        return parent.provider
+    fix = "write provider/model, such as anthropic/claude-sonnet-4-5 or ollama/qwen3; `offline` needs no key"
+    raise UsageError(f"whose model is {name!r}?", fix)
+
+
+def _found(sources: Sources) -> Chosen:
+    for provider in ("anthropic", "openai"):
+        variable = key_variable(provider, sources)
+        if sources.environment.get(variable, "").strip():
+            why = f"{variable} is {'kept by setup' if is_kept(variable, sources) else 'set'}"
+            return resolve(f"{provider}/{aliases(provider)['default']}", sources, why)
+    for provider in PORTS if sources.probe else ():
+        address = endpoint(provider, sources).address
+        model = first_model(address)
+        if model:
+            return resolve(f"{provider}/{model}", sources, f"{provider} answers at {address}")
+    return _built_in("offline", sources, "no key is set and no model server answers on this machine")
+
+
+def _built_in(name: str, sources: Sources, why: str) -> Chosen:
+    kind, _, path = name.partition(":")
+    known = look_up(kind, sources.models)
+
+    def offline() -> Provider:
+        from kitbag.models.offline.model import Offline
+
+        return Offline()
+
+    if kind == "offline":
+        return Chosen(kind, kind, known, why, offline)
+    script = path or sources.environment.get("KITBAG_SCRIPT", "")
+
+    def scripted() -> Provider:
+        from kitbag.models.scripted import Scripted, load_script
+
+        if not script:
+            raise UsageError("`scripted` has no script", "write scripted:FILE.json, or set KITBAG_SCRIPT")
+        return Scripted(load_script(script))
+
+    return Chosen(kind, kind, known, why, scripted, os.path.abspath(script) if script else "")
+
+
+# Where a provider is
+
+
+def key_variable(provider: str, sources: Sources) -> str:
+    """The key of one provider is never sent to another: whoever has none of these names says which it is."""
+    own = sources.providers.get(provider, ProviderSettings())
+    return own.key_env or _KEYS.get(provider, "")
+
+
+def is_kept(variable: str, sources: Sources) -> bool:
+    """Whether its key is the one that setup keeps."""
+    return variable in sources.kept and sources.environment.get(variable) == sources.kept[variable]
+
+
+def endpoint(provider: str, sources: Sources) -> Endpoint:
+    """Raises UsageError for an address that is none. No address: not one of ours."""
+    own = sources.providers.get(provider, ProviderSettings())
+    variable = {"anthropic": "ANTHROPIC_BASE_URL", "openai": "OPENAI_BASE_URL"}.get(provider, "")
+    given = own.base_url or (sources.environment.get(variable, "").strip() if variable else "")
+    usual = {"anthropic": ANTHROPIC_URL, "openai": OPENAI_URL, "openrouter": OPENROUTER_URL}.get(provider, "")
+    if not given and provider in PORTS:
+        usual = local_address(provider, sources.environment)
+    address = (given or usual).rstrip("/")
+    if address and not address.startswith(("http://", "https://")):
+        where = f"`providers.{provider}.base_url`" if own.base_url else variable or "OLLAMA_HOST"
+        raise UsageError(f"{where} is no address", "write http://… or https://…")
+    protocol = own.protocol or ("anthropic" if provider == "anthropic" else "")
+    if protocol == "anthropic":
+        address = address.removesuffix("/v1")
+    own = sources.providers.get(provider)
+    needs_key = address in (ANTHROPIC_URL, OPENAI_URL, OPENROUTER_URL) or bool(own and own.key_env)
+    protocol = protocol or ("responses" if address == OPENAI_URL else "chat")
+    return Endpoint(address, key_variable(provider, sources), protocol, needs_key)
+
+
+def known_providers(sources: Sources) -> list[str]:
+    return list(dict.fromkeys((*_KEYS, *PORTS, *sources.providers)))
+
+
+def connect(provider: str, sources: Sources) -> Provider:
+    """The adapter for a provider, with its key. Raises InvalidError where the key is missing."""
+    from kitbag.models.adapters import wire
+
+    place = endpoint(provider, sources)
+    if not place.address:
+        return _other(provider, sources)
+    key = _key(provider, place, sources.environment)
+    if place.protocol == "anthropic":
+        from kitbag.models.adapters.anthropic import VERSION, Anthropic
+
+        headers = {"anthropic-version": VERSION, **({"x-api-key": key} if key else {})}
+        return Anthropic(wire.Endpoint(provider, place.address, headers))
+    there = wire.Endpoint(provider, place.address, {"authorization": f"Bearer {key}"} if key else {})
+    if place.protocol == "responses":
+        from kitbag.models.adapters.openai_responses import OpenAIResponses
+
+        return OpenAIResponses(there)
+    from kitbag.models.adapters.openai_chat import OpenAIChat
+
+    return OpenAIChat(there, new_names=place.address == OPENAI_URL)
+
+
+def _key(provider: str, place: Endpoint, environment: Mapping[str, str]) -> str:
+    variable = place.key_variable
+    key = environment.get(variable, "").strip() if variable else ""
+    if not key and place.needs_key:
+        raise InvalidError(
+            f"there is no key for {provider}",
+            f"`kitbag setup` asks for it; or set {variable} in your environment, or use --model offline",
+        )
+    if not key.isprintable() or not key.isascii():
+        raise InvalidError(f"the key in {variable} holds characters that no key has", f"set {variable} again")
+    return key
+
+
+def _other(provider: str, sources: Sources) -> Provider:
+    """Through the adapter of the extra `models`, where it is installed."""
+    from kitbag.models.adapters.pydantic_ai import PydanticAI
+
+    try:
+        return PydanticAI(provider)
+    except InvalidError as error:
+        known = ", ".join(known_providers(sources))
+        own = f"for one that speaks their protocols, add [providers.{provider}] base_url = … to your settings"
+        fix = f"known are {known}; {own}; or {error.fix}"
+        raise UsageError(f"there is no provider {provider!r} here: {error.problem}", fix) from error

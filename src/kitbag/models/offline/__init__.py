@@ -1,0 +1,1 @@
+"""The offline model: routes, loads, searches and quotes without a language model."""

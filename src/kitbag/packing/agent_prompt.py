@@ -1,0 +1,102 @@
+"""The system prompt an agent starts with, as a ledger: identity, type, mode, preloads, instructions, environment,
+guidelines, and last the task, so that all before it is the same for every spawn (CONTRACT §5).
+
+Used by `kitbag agents show --prompt` and by whoever spawns an agent.
+"""
+
+import os
+import platform
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kitbag.errors import Diagnostic
+from kitbag.ledger import Entry, Ledger, kept
+from kitbag.library.agents import Agent
+from kitbag.library.registry import Registry
+from kitbag.packing.catalog import budget_of, render_skills
+from kitbag.packing.git_state import git_state
+from kitbag.packing.preload import preload
+from kitbag.text.hidden_characters import one_line, reveal_hidden
+
+_HERE = os.path.dirname(__file__)
+MODES = {
+    "plan": ("Read-Only", "You are in read-only mode. Use only tools that read information. Do not modify anything."),
+    "default": ("Ask First", "Actions that change something may need the user's approval."),
+    "acceptEdits": ("Edits Accepted", "You may edit files in the workspace. Other changes may need approval."),
+    "autonomous": ("Autonomous", "You work on your own, inside a sandbox. Nobody answers questions."),
+    "locked": ("Locked", "Only what a rule allows can be done; everything else is refused without a question."),
+}
+
+
+class Environment(NamedTuple):
+    cwd: str
+    platform: str
+    date: str
+    git: str = ""
+    """The branch and the commit, as they were at start."""
+
+    def render(self) -> str:
+        lines = [f"- Working directory: {self.cwd}", f"- Platform: {self.platform}", f"- Date: {self.date}"]
+        return "\n".join([*lines, f"- Git: {self.git}"] if self.git else lines)
+
+
+def environment_here(cwd: str, root: str = "") -> Environment:
+    """`root`: the workspace, where its git state is to be told."""
+    state = git_state(root) if root else None
+    return Environment(
+        one_line(reveal_hidden(cwd)),
+        platform.system().lower(),
+        time.strftime("%Y-%m-%d"),
+        one_line(reveal_hidden(state.render())) if state else "",
+    )
+
+
+class Prompt(NamedTuple):
+    ledger: Ledger
+    warnings: tuple[Diagnostic, ...]
+
+
+def compose_prompt(
+    agent: Agent,
+    registry: Registry,
+    count: Callable[[str], int],
+    environment: Environment,
+    task: str = "",
+    skills_budget: int = 15_000,
+) -> Prompt:
+    preloads = preload(agent, registry, skills_budget, count)
+    title, words = MODES[agent.permission_mode]
+    body = reveal_hidden(agent.body()).strip()
+    scope = agent.root.scope
+
+    def part(kind: str, source: str, text: str, scope: str = "built-in") -> Entry:
+        return kept(kind, source, text, count, scope)
+
+    about = f"## Agent Type: {one_line(agent.full_name)}\n{one_line(agent.description)}\n\n"
+    entries = [
+        part("identity", "compose.identity", _file("prompt_identity.md") + "\n\n"),
+        part("agent-type", agent.path, about, scope),
+        part("mode", "compose.mode", f"## Mode: {title}\n{words}\n\n"),
+    ]
+    if preloads.skills:
+        entries.append(part("preloads", "compose.preloads", "## Preloaded Skills\n\n"))
+    entries += preloads.entries
+    if agent.tools.allows("Skill"):
+        already = {skill.full_name for skill in preloads.skills}
+        pairs = [pair for pair in registry.visible_skills(agent) if pair[0].full_name not in already]
+        catalog = render_skills(pairs, budget_of(registry.settings)).text
+        if catalog:
+            entries.append(part("catalog", "compose.catalog", f"{catalog}\n\n"))
+    if body:
+        entries.append(part("instructions", agent.path, f"## Additional Instructions\n{body}\n\n", scope))
+    entries.append(part("environment", "compose.environment", f"## Environment\n{environment.render()}\n\n"))
+    entries.append(part("guidelines", "compose.guidelines", _file("prompt_guidelines.md") + "\n"))
+    if task:
+        entries.append(part("task", "task", f"\n## Your Task\n{task.strip()}\n"))
+    return Prompt(Ledger(tuple(entries)), preloads.warnings)
+
+
+def _file(name: str) -> str:
+    with open(os.path.join(_HERE, name), encoding="utf-8") as file:
+        return file.read().strip()

@@ -1,0 +1,249 @@
+"""Who may read, run or learn what in a text that is packed: the policy that asks trust and permissions.
+
+Rights follow the scope of the file that holds the token: a user's and the built-in ones act under the rules, a
+project's only when the workspace is trusted as well, a plugin's never on their own. Trust is looked up, rules are
+loaded and a sandbox is tried only when a text asks for something that needs it. Used by pack.
+"""
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from kitbag.library.scopes import Places
+from kitbag.packing.references.policy import Decision, Source
+from kitbag.permissions.model import Judgement, Protection, Workspace, is_inside, strictest
+from kitbag.processes.command_runner import Command, Ran, Tick, run_command
+from kitbag.settings import Entry, Settings
+from kitbag.store.secret_names import looks_secret
+from kitbag.text.secret_paths import private_reason, special_reason
+
+if TYPE_CHECKING:
+    from kitbag.library.dialects.permission_modes import Mode
+    from kitbag.permissions.decisions.decide import Permissions
+    from kitbag.permissions.rules.live_rules import LiveRules
+    from kitbag.permissions.rules.load import Given
+    from kitbag.permissions.trust.workspace_trust import Trust
+
+_NO_SANDBOX: Final = Protection("none")
+_STATES: Final = {
+    "untrusted": "the workspace is not trusted",
+    "changed": "the workspace has changed since it was trusted",
+    "nothing": "it is not among what `kitbag trust` covers",
+    "trusted": "it is not among what was there when the workspace was trusted",
+}
+
+
+class Rights:
+    __slots__ = (
+        "_allow_commands", "_allow_environment", "_allowed", "_deciding", "_given", "_given_live", "_mode", "_places",
+        "_project", "_reading", "_rules", "_settings", "_trust", "_trust_workspace",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        places: Places,
+        settings: Settings,
+        *,
+        given: "Given | None" = None,
+        allow_commands: bool = False,
+        allow_environment: frozenset[str] = frozenset(),
+        trust_workspace: bool | str = False,
+        live: "LiveRules | None" = None,
+        mode: "Mode | None" = None,
+    ) -> None:
+        """`allow_commands` answers yes where a command would be asked about; it is neither trust nor a rule.
+        `trust_workspace` is a person's word for this run alone. `live`: the rules of the run that this belongs to,
+        instead of `given`. `mode`: instead of the one that the rules come with."""
+        self._places = places
+        self._settings = settings
+        self._given = given
+        self._given_live = live
+        self._mode: Mode | None = mode
+        self._allow_commands = allow_commands
+        self._allow_environment = allow_environment
+        self._trust_workspace = trust_workspace
+        self._project = os.path.realpath(places.project)
+        self._trust: Trust | None = None
+        self._rules: tuple[LiveRules, Workspace] | None = None
+        self._reading: dict[tuple[str, ...], Permissions] = {}
+        self._deciding: Permissions | None = None
+        self._allowed: dict[str, Judgement] = {}
+
+    # --- files ------------------------------------------------------------------------------------
+
+    def read(self, path: str, source: Source) -> Decision:
+        """By the words of the path alone: where links lead elsewhere it is asked again with where they lead."""
+        place = os.path.normpath(path)
+        if reason := special_reason(place) or private_reason(place):
+            return Decision("deny", reason)
+        roots = self._roots(source)
+        root = next((root for one in roots if (root := _root_of(place, one))), None)
+        if root is None:
+            where = "the plugin's directory" if source.scope == "plugin" else "the workspace"
+            return Decision("deny", f"it is outside {where}")
+        if ".git" in place[len(root) :].casefold().split(os.sep):
+            return Decision("deny", "those are a repository's insides")
+        return self._by_rules(place, roots) if self._has_rules() else Decision("allow")
+
+    def _roots(self, source: Source) -> tuple[str, ...]:
+        if source.scope == "plugin":
+            return (source.root,)
+        if source.scope == "project":  # a link to a folder elsewhere must not open that folder
+            return (source.root, self._places.project)
+        return (source.root, source.base, self._places.project)
+
+    def _has_rules(self) -> bool:
+        """Else nothing can be against reading what is inside."""
+        loaded = self._live.now()
+        return bool(loaded.rules.all) or loaded.settings_word != "default" or (self._mode or loaded.mode) != "default"
+
+    def _by_rules(self, path: str, roots: tuple[str, ...]) -> Decision:
+        """What is inside the roots needs no more than that no rule is against it, and the mode lets read."""
+        if roots not in self._reading:
+            self._reading[roots] = self._permissions(_NO_SANDBOX, tuple(map(os.path.realpath, roots)))
+        return _as_decision(self._reading[roots].decide("Read", {"file_path": path}))
+
+    # --- the environment --------------------------------------------------------------------------
+
+    def environment(self, name: str, source: Source) -> Decision:
+        if source.scope == "plugin":
+            return Decision("deny", "a plugin's text may not read the environment")
+        if looks_secret(name):
+            return Decision("deny", "its name looks like a secret's")
+        if untrusted := self._untrusted(source):
+            return Decision("untrusted", untrusted)
+        if name in self._allow_environment:
+            return Decision("allow")
+        why = "environment variables are read only when they are allowed by name"
+        from kitbag.permissions.decisions.policy import NEVER_ASKS
+
+        mode = self._live.mode(self._mode or self._live.now().mode)
+        return Decision("deny", f"{why}, and {mode} mode does not ask") if mode in NEVER_ASKS else Decision("ask", why)
+
+    # --- commands ---------------------------------------------------------------------------------
+
+    def command(self, text: str, source: Source) -> Decision:
+        if source.scope == "plugin":
+            return Decision("deny", "a plugin's text may not run commands")
+        if untrusted := self._untrusted(source):
+            # No sandbox is tried for it; only what trust would not change is told first.
+            found = self._permissions(_NO_SANDBOX).decide("Bash", {"command": text}, self._places.cwd)
+            denied = any(part.effect == "deny" and part.rule for part in found.parts)
+            return _as_decision(found) if denied else Decision("untrusted", untrusted)
+        if self._deciding is None:
+            from kitbag.sandbox.confine import protection
+
+            self._deciding = self._permissions(protection())
+        found = self._deciding.decide("Bash", {"command": text}, self._places.cwd)
+        if found.effect != "deny":
+            self._allowed[text] = found
+        if found.effect == "ask" and self._allow_commands:
+            return Decision("allow")
+        return _as_decision(found)
+
+    def run(self, command: Command, tick: Tick | None, /) -> Ran:
+        """In the sandbox that its judgement asks for. What was not judged is not run."""
+        from kitbag.sandbox.confine import Confinement, run_confined
+
+        found = self._still_allowed(command)
+        if found.sandbox == "none":  # only what a person allows, by a rule or by an answer, is judged so
+            return run_command(command, tick)
+        confinement = Confinement(found.sandbox, found.network)
+        return run_confined(command, tick, confinement=confinement, workspace=self._live.narrowed(self._workspace))
+
+    def _still_allowed(self, command: Command) -> Judgement:
+        """The rules may have changed since it was allowed. Raises RefusedError where they deny it by now."""
+        from kitbag.permissions.approvals.approval import RefusedError
+
+        found = self._allowed[command.text]
+        deciding = self._deciding
+        now = deciding.decide("Bash", {"command": command.text}, self._places.cwd) if deciding is not None else found
+        is_answered = self._allow_commands or now.outcome == found.outcome
+        if now.effect == "deny" or (now.effect == "ask" and not is_answered):
+            raise RefusedError(
+                f"`{command.text}`: denied since it was allowed: {now.reason}", "leave it, or change the rule"
+            )
+        return now
+
+    # --- trust and rules --------------------------------------------------------------------------
+
+    def _untrusted(self, source: Source) -> str:
+        """Why the text may not act for lack of trust; empty when it may."""
+        if not self._is_projects(source):
+            return ""
+        trust = self._known_trust()
+        return "" if trust.covers(source.path, source.text) else _STATES[trust.state]
+
+    def _is_projects(self, source: Source) -> bool:
+        """By scope; and what a person named by its directory stays the workspace's when it lies inside it."""
+        if source.scope != "extra" or not self._places.project_dirs:
+            return source.scope == "project"
+        return is_inside(os.path.realpath(source.path), self._project)
+
+    def _known_trust(self) -> "Trust":
+        if self._trust is None:
+            from kitbag.permissions.trust.workspace_trust import workspace_trust
+
+            self._trust = workspace_trust(self._places, self._trust_workspace)
+        return self._trust
+
+    def _permissions(self, protection: Protection, also_readable: tuple[str, ...] = ()) -> "Permissions":
+        from kitbag.permissions.decisions.decide import Permissions
+
+        live = self._live
+        loaded = live.now()
+        opened = self._workspace._replace(also_readable=also_readable)
+        mode = self._mode or loaded.mode
+        return Permissions(opened, mode, loaded.rules, protection, network=live.network, live=live)
+
+    def _loaded_rules(self) -> "tuple[LiveRules, Workspace]":
+        if self._rules is None:
+            from kitbag.permissions.rules.live_rules import LiveRules
+            from kitbag.permissions.rules.load import NOTHING_GIVEN, workspace_of
+
+            workspace, _ = workspace_of(self._places, self._settings)
+            live = self._given_live or LiveRules(
+                self._places,
+                workspace,
+                self._settings,
+                trusted=self._is_trusted,
+                given=self._given or NOTHING_GIVEN,
+                agreed=self._taken_back(),
+            )
+            self._rules = live, workspace
+        return self._rules
+
+    @property
+    def _live(self) -> "LiveRules":
+        return self._loaded_rules()[0]
+
+    @property
+    def _workspace(self) -> Workspace:
+        return self._loaded_rules()[1]
+
+    def _taken_back(self) -> "list[Entry]":
+        if not os.path.lexists(os.path.join(self._places.kitbag_home, "trust.json")):
+            return []  # nothing was ever trusted, and what finds out about trust need not be imported
+        from kitbag.permissions.trust.workspace_trust import taken_back
+
+        return taken_back(self._places, self._known_trust)
+
+    def _is_trusted(self, settings: Settings) -> bool:
+        """Whether the project's settings count; that takes a look at all of it, so only where it has some."""
+        of_project = any(not entry.is_user for entry in settings.entries) or any(
+            path != settings.user_file for path in settings.unreadable
+        )
+        return of_project and self._known_trust().restricts
+
+
+def _as_decision(found: Judgement) -> Decision:
+    part = strictest(found.parts) if found.parts else None
+    rule = f" `{part.rule}` ({part.source})" if part is not None and part.rule else ""
+    return Decision(found.effect, f"{found.reason}{rule}")
+
+
+def _root_of(place: str, root: str) -> str:
+    """The root, resolved, when the resolved path is inside it. What begins a resolved path is resolved itself."""
+    if root.startswith(os.sep) and is_inside(place, root):
+        return root
+    resolved = os.path.realpath(root)
+    return resolved if is_inside(place, resolved) else ""

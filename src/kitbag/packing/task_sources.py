@@ -1,0 +1,372 @@
+"""A task to be packed, from wherever tasks are kept: `.kitbag/tasks/`, a file, stdin, or a configured command.
+
+Content never raises: a field of the wrong type is a warning. Only a task that can't be found does. Used
+by pack.
+"""
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from kitbag.errors import Diagnostic, InvalidError, NotFoundError
+from kitbag.library.scopes import Places, named_boundary, project_boundary
+from kitbag.text.frontmatter import parse_head, split
+from kitbag.text.hidden_characters import code_points, find_hidden, one_line, reveal_hidden
+from kitbag.text.safe_yaml import YamlError, read_yaml
+from kitbag.text.source_files import LINK_OUTSIDE, Boundary, SourceError, decode, read_text, slashed
+
+if TYPE_CHECKING:
+    import subprocess
+
+SUFFIXES = (".json", ".yaml", ".yml", ".md")
+FIELDS = frozenset(
+    ("id", "title", "description", "type", "size", "labels", "complexity", "depends", "parent", "children", "files")
+)
+COMMAND_SECONDS = 30
+_LIMIT = 4 * 1024 * 1024
+
+
+class Task(NamedTuple):
+    id: str
+    title: str
+    description: str
+    type: str
+    size: str
+    labels: tuple[str, ...]
+    complexity: str
+    depends: tuple[str, ...]
+    parent: str
+    children: tuple[str, ...]
+    files: tuple[str, ...]
+    extra: dict[str, str]
+    source: str
+    """The file or the command it came from."""
+    description_line: int
+    """Where the description starts in its file, for diagnostics."""
+
+    @property
+    def values(self) -> dict[str, str]:
+        """For `{{VAR}}`: TASK_ID, TITLE, LABELS and so on; further fields by their own names."""
+        named = {
+            "TASK_ID": self.id,
+            "ID": self.id,
+            "TASK_TITLE": self.title,
+            "TITLE": self.title,
+            "DESCRIPTION": self.description,
+            "TYPE": self.type,
+            "SIZE": self.size,
+            "COMPLEXITY": self.complexity,
+            "PARENT": self.parent,
+            "EPIC_ID": self.parent,
+            "LABELS": ", ".join(self.labels),
+            "DEPENDS": ", ".join(self.depends),
+            "CHILDREN": ", ".join(self.children),
+            "FILES": ", ".join(self.files),
+        }
+        return {**{key.upper(): value for key, value in self.extra.items()}, **{k: v for k, v in named.items() if v}}
+
+
+class TaskSource(NamedTuple):
+    """How tasks are reached; the commands come from the user's settings only."""
+
+    places: Places
+    task_command: str = ""
+    children_command: str = ""
+
+
+def load_task(reference: str, source: TaskSource, stdin: str | None = None) -> tuple[Task, list[Diagnostic]]:
+    """Raises NotFoundError (exit 4) when there is no such task, InvalidError when it can't be read."""
+    if reference == "-":
+        try:
+            text = decode(sys.stdin.buffer.read(_LIMIT))[0] if stdin is None else stdin
+        except SourceError as error:
+            raise InvalidError(f"standard input: {error.problem}", "pipe a task as JSON, YAML or Markdown") from error
+        if not text.strip():
+            raise NotFoundError("there is no task on standard input", "pipe a task as JSON, YAML or Markdown")
+        return parse_task(text, "", "standard input")
+    path = _find_file(reference, source.places)
+    if path is not None:
+        return _read_task(path, named_boundary(path, source.places.project))
+    if source.task_command:
+        text = run_configured(source.task_command, reference, source.places.cwd)
+        return parse_task(text, ".json", f"command: {source.task_command}", reference)
+    where = "no file .kitbag/tasks/" + reference + "{.json,.yaml,.md}"
+    raise NotFoundError(
+        f"there is no task {reference!r}: {where}", "write that file, name a file, or set pack.task_command"
+    )
+
+
+def _read_task(path: str, boundary: Boundary | None) -> tuple[Task, list[Diagnostic]]:
+    try:
+        text, _, problems = read_text(path, boundary, _LIMIT)
+    except SourceError as error:
+        raise InvalidError(f"{path}: {error.problem}", error.fix) from error
+    task, warnings = parse_task(text, os.path.splitext(path)[1], path, _stem(path))
+    return task, [*(Diagnostic("warning", p.code, path, p.line, p.problem, p.fix) for p in problems), *warnings]
+
+
+def load_children(task: Task, source: TaskSource) -> tuple[list[Task], list[Diagnostic]]:
+    """The tasks of an epic: those it lists, those that name it as their parent, or the configured command's."""
+    problems: list[Diagnostic] = []
+    found: list[Task] = []
+    if source.children_command and not task.children:
+        text = run_configured(source.children_command, task.id, source.places.cwd)
+        for item in _listed(_parse_json(text, source.children_command), source.children_command):
+            if isinstance(item, str):
+                child, warnings = load_task(item, source)
+            else:
+                child, warnings = _from_fields(item, source.children_command, "", 0)
+            if child.id != task.id:
+                found.append(child)
+            problems += warnings
+        return found, problems
+    for name in task.children or _named_parent(task.id, source.places, problems):
+        try:
+            child, warnings = _load_child(name, source)
+        except (NotFoundError, InvalidError) as error:
+            raise type(error)(f"a child of {task.id}: {error.problem}", error.fix) from error
+        if child.id != task.id:
+            found.append(child)
+        problems += warnings
+    return found, problems
+
+
+def _load_child(name: str, source: TaskSource) -> tuple[Task, list[Diagnostic]]:
+    """A file that a task names, and no person: only one of the workspace is read, and none that holds secrets."""
+    path = _find_file(name, source.places)
+    if path is None:
+        return load_task(name, source)
+    boundary, real = project_boundary(source.places), os.path.realpath(path)
+    if why := boundary.refusal(real, real != os.path.abspath(path)):
+        raise InvalidError(f"{path}: not read: {why}", "name a task of this workspace, or pack that file by itself")
+    return _read_task(path, boundary)
+
+
+def _stem(path: str) -> str:
+    return os.path.splitext(os.path.basename(path))[0]
+
+
+def _folders(places: Places) -> list[str]:
+    return [os.path.join(directory, ".kitbag", "tasks") for directory in places.project_dirs or (places.cwd,)]
+
+
+def _find_file(reference: str, places: Places) -> str | None:
+    inside = reference and os.sep not in reference and reference not in (".", "..") and "\0" not in reference
+    for folder in _folders(places) if inside else ():
+        for suffix in SUFFIXES:
+            path = os.path.join(folder, reference + suffix)
+            if os.path.isfile(path):
+                return path
+    path = os.path.join(places.cwd, os.path.expanduser(reference)) if "\0" not in reference else ""
+    if path and os.path.exists(path) and not os.path.isfile(path):
+        raise InvalidError(f"{reference} is no file that holds a task", "name a JSON, YAML or Markdown file")
+    return path if path and os.path.isfile(path) else None
+
+
+def _listed(value: Any, command: str) -> list[Any]:
+    """The children in what a tool printed: a list of tasks or ids, or an object that has one."""
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        for key in ("children", "tasks", "items", "data", "result", "task", "epic"):
+            if isinstance(fields.get(key), list | dict):
+                return _listed(fields[key], command)
+    items: list[Any] = cast("list[Any]", value) if isinstance(value, list) else [None]
+    for item in items:
+        known = isinstance(item, dict) and any(cast("dict[str, Any]", item).get(key) for key in ("id", "title"))
+        if not known and not isinstance(item, str):
+            raise InvalidError(f"`{command}` printed no list of tasks", "print a JSON list of tasks or of their ids")
+    return items
+
+
+def _named_parent(task_id: str, places: Places, problems: list[Diagnostic]) -> list[str]:
+    names: list[str] = []
+    boundary = project_boundary(places)
+    for folder in _folders(places):
+        if why := boundary.refusal(slashed(os.path.realpath(folder))) if os.path.isdir(folder) else "":
+            problems.append(Diagnostic("warning", LINK_OUTSIDE, folder, 0, f"not read: {why}", boundary.fix))
+            continue
+        for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+            if name.endswith(SUFFIXES):
+                path = os.path.join(folder, name)
+                try:
+                    text = read_text(path, boundary, _LIMIT)[0]
+                    child, _ = parse_task(text, os.path.splitext(path)[1], path, _stem(path))
+                except (SourceError, InvalidError) as error:
+                    what = f"may be a child of {task_id}, but can't be read: {error}"
+                    problems.append(Diagnostic("warning", "task-unreadable", path, 0, what, "correct the file"))
+                    continue
+                if child.parent == task_id:
+                    names.append(path)
+    return names
+
+
+def run_configured(command: str, task_id: str, cwd: str) -> str:
+    """`{id}` becomes one argument and never an option; no shell is involved. A failure means that there is no such
+    task."""
+    import shlex
+    import subprocess
+
+    words = _filled(shlex.split(command), task_id)
+    try:
+        done = _run(words, cwd)
+    except FileNotFoundError as error:
+        raise InvalidError(
+            f"the task command can't be run: {words[0]} is not there", "correct pack.task_command"
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        what = f"the task command took more than {COMMAND_SECONDS} seconds: {' '.join(words)}"
+        raise InvalidError(what, "correct pack.task_command") from error
+    except OSError as error:
+        raise InvalidError(f"the task command can't be run: {error}", "correct pack.task_command") from error
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).decode("utf-8", "replace").strip().splitlines()
+        detail = f": {said[-1]}" if said else ""
+        raise NotFoundError(f"there is no task {task_id!r}: `{' '.join(words)}` ended with {done.returncode}{detail}")
+    return done.stdout[:_LIMIT].decode("utf-8", "replace")
+
+
+def _filled(words: list[str], task_id: str) -> list[str]:
+    """Raises InvalidError where the program could read the id as an option."""
+    for at, word in enumerate(words):
+        if task_id.startswith("-") and word.startswith("{id}") and "--" not in words[:at]:
+            problem = f"the task id {task_id!r} starts with a dash: `{words[0]}` could read it as an option"
+            raise InvalidError(problem, f"write `-- {{id}}` or `--option={{id}}` in the setting: {' '.join(words)}")
+    return [word.replace("{id}", task_id) for word in words]
+
+
+def _run(words: list[str], cwd: str) -> "subprocess.CompletedProcess[bytes]":
+    """In a process group of its own, so that nothing of it is left when it takes too long."""
+    import signal
+    import subprocess
+
+    from kitbag.processes.signals import signal_child_group
+
+    pipe = subprocess.PIPE
+    with subprocess.Popen(  # noqa: S603 - the user's own setting
+        words, cwd=cwd, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, start_new_session=True
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=COMMAND_SECONDS)
+        except BaseException:
+            signal_child_group(process.pid, signal.SIGKILL)
+            raise
+    return subprocess.CompletedProcess(words, process.returncode, output, errors)
+
+
+def parse_task(text: str, suffix: str, source: str, name: str = "") -> tuple[Task, list[Diagnostic]]:
+    """JSON, YAML, or Markdown whose head has the fields and whose body is the description."""
+    if suffix == ".json" or (not suffix and text.lstrip().startswith(("{", "["))):
+        found = _many(_parse_json(text, source))
+        if not found or not any(found[0].get(key) for key in ("id", "title", "description")):
+            raise InvalidError(f"{source}: holds no task", 'write {"id": ..., "title": ...}')
+        return _from_fields(found[0], source, name, 0)
+    if suffix in (".yaml", ".yml"):
+        try:
+            value, _ = read_yaml(text)
+        except YamlError as error:
+            line = error.problem.line + 1
+            raise InvalidError(f"{source}:{line}: {error.problem.problem}", error.problem.fix) from error
+        if not isinstance(value, dict):
+            raise InvalidError(f"{source}: is not a list of `key: value` lines", "write `id:`, `title:` and so on")
+        return _from_fields(cast("dict[str, Any]", value), source, name, 0)
+    if not suffix and not text.lstrip().startswith("---") and (fields := _yaml_fields(text)):
+        return _from_fields(fields, source, name, 0)
+    parts = split(text)
+    head = parse_head(text, [], FIELDS)
+    noted = [Diagnostic("warning", p.code, source, p.line, p.problem, p.fix) for p in head.problems]
+    fields = cast("dict[str, Any]", dict(head.metadata))
+    body = parts.body.strip()
+    line = parts.body_line + (len(parts.body) - len(parts.body.lstrip("\n")))
+    if body:
+        fields["description"] = body
+    if not any(fields.values()):
+        raise InvalidError(f"{source}: holds no task", "write a head with `title:` and a description below it")
+    if not fields.get("title"):
+        first = next((line.strip("# ") for line in body.split("\n") if line.strip()), "")
+        fields["title"] = first[:120]
+    task, problems = _from_fields(fields, source, name, line)
+    return task, [*noted, *problems]
+
+
+def _yaml_fields(text: str) -> dict[str, Any]:
+    """What is piped in may be YAML; prose is not taken for it."""
+    try:
+        value, _ = read_yaml(text)
+    except YamlError:
+        return {}
+    fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+    return fields if FIELDS & fields.keys() else {}
+
+
+def _parse_json(text: str, source: str) -> Any:
+    from kitbag.text.safe_json import read_json
+
+    try:
+        return read_json(text)
+    except RecursionError as error:
+        raise InvalidError(f"{source}: {error}", "write a plain task") from error
+    except ValueError as error:
+        line = getattr(error, "lineno", 0)
+        raise InvalidError(f"{source}:{line}: not valid JSON: {error}", "correct the JSON at that line") from error
+
+
+def _many(value: Any) -> list[dict[str, Any]]:
+    """The tasks in what a tool printed: a task, a list, or either below `task`, `tasks`, `data`, `result`."""
+    if isinstance(value, list):
+        return [cast("dict[str, Any]", item) for item in cast("list[Any]", value) if isinstance(item, dict)]
+    if not isinstance(value, dict):
+        return []
+    fields = cast("dict[str, Any]", value)
+    for key in ("task", "tasks", "data", "result", "children"):
+        inner = fields.get(key)
+        if isinstance(inner, dict | list) and not ("id" in fields and "title" in fields):
+            return _many(inner)
+    return [fields]
+
+
+def _from_fields(fields: dict[str, Any], source: str, name: str, line: int) -> tuple[Task, list[Diagnostic]]:
+    problems: list[Diagnostic] = []
+
+    def text(key: str) -> str:
+        value = fields.get(key)
+        if value is None or isinstance(value, str | int | float | bool):
+            return visible(key, "" if value is None else str(value).strip())
+        what = f"`{key}` of the task is not a text; ignored"
+        problems.append(Diagnostic("warning", "task-field", source, 0, what, f"write `{key}` as a text"))
+        return ""
+
+    def visible(key: str, value: str) -> str:
+        """Nothing hidden, and all but the description on one line."""
+        hidden = find_hidden(value)
+        if hidden:
+            what = f"`{key}` of the task has hidden characters, shown as [U+...]: {code_points(hidden)}"
+            problems.append(Diagnostic("warning", "hidden-characters", source, line, what, "remove them"))
+            value = reveal_hidden(value)
+        return value if key == "description" else one_line(value)
+
+    def texts(key: str) -> tuple[str, ...]:
+        value = fields.get(key)
+        if isinstance(value, str):
+            return tuple(visible(key, part) for part in value.split(",") if part.strip())
+        if isinstance(value, list):
+            items = cast("list[Any]", value)
+            return tuple(visible(key, _id_or_text(item)) for item in items if _id_or_text(item))
+        if value is not None:
+            what = f"`{key}` of the task is not a list; ignored"
+            problems.append(Diagnostic("warning", "task-field", source, 0, what, f"write `{key}` as a list"))
+        return ()
+
+    known = Task(
+        text("id") or name or "task", text("title"), text("description"), text("type").lower(), text("size").lower(),
+        texts("labels"), text("complexity").lower(), texts("depends"), text("parent") or text("parentId"),
+        texts("children"), texts("files"),
+        {k: str(value) for k, value in fields.items() if k not in FIELDS and isinstance(value, str | int | float)},
+        source, line,
+    )  # fmt: skip
+    return known, problems
+
+
+def _id_or_text(item: Any) -> str:
+    if isinstance(item, dict):
+        return str(cast("dict[str, Any]", item).get("id", "")).strip()
+    return str(item).strip() if isinstance(item, str | int | float) else ""

@@ -1,0 +1,1 @@
+"""Approvals: what is asked, how a question is shown, and the queue of background questions."""

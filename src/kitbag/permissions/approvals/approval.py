@@ -1,0 +1,299 @@
+"""From a wish to a permit: decide, ask a person where needed, and hold the answer to exactly what was shown.
+
+Used by whatever runs tools: `authorize` before, `Permit.use` at the moment it runs. Whoever asks the person is an
+Approver: the terminal, the queue of background work, the web, MCP. Uses decide, and rule_suggestions for rules.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, Protocol
+
+from kitbag.errors import InvalidError, KitbagError
+from kitbag.permissions.decisions.decide import Permissions
+from kitbag.permissions.model import Judgement
+from kitbag.permissions.rules.rule import Rule, parse_rule
+
+Choice = Literal["allow", "deny"]
+Scope = Literal["once", "session", "rule"]
+_PATHS = ("file_path", "path", "notebook_path")
+
+
+class Question(NamedTuple):
+    id: str
+    tool: str
+    arguments: str
+    """As canonical JSON: these, and no others, are what an answer is about."""
+    directory: str
+    """Absolute: where a command or a relative path starts."""
+    judgement: Judgement
+    digest: str
+    """Of tool, arguments and directory."""
+    asked_by: str = ""
+    """The agent and its session."""
+    facts: tuple[tuple[str, str], ...] = ()
+    """What else a person must know: where a path leads, the mode and the tools of an agent that is to be started."""
+    suggestion: str = ""
+    """A rule that would allow this and what is like it; empty when none should be made lightly."""
+
+
+class Answer(NamedTuple):
+    choice: Choice
+    scope: Scope = "once"
+    rule: str = ""
+    """For the scopes session and rule; without one, session means exactly this action again."""
+    reason: str = ""
+
+
+class Approver(Protocol):
+    """Asks a person. To be cancelled while it waits is no answer."""
+
+    @property
+    def one_at_a_time(self) -> bool:
+        """Whether the next question waits until this one is answered, which may answer both."""
+        ...
+
+    async def ask(self, question: Question) -> Answer:
+        """Raises KitbagError when nobody can be asked."""
+        ...
+
+
+class RefusedError(InvalidError):
+    """A permit was used for something else, twice, or after what it rests on has changed."""
+
+
+class Refusal(NamedTuple):
+    reason: str
+    """For the model too: it says what can be done instead, where there is something."""
+    by: Literal["rules", "person", "nobody"]
+
+
+class Permit:
+    """For one use of one tool with these arguments; it counts when it is used, not when it is given."""
+
+    __slots__ = ("_agreed", "_permissions", "_unused", "arguments", "digest", "judgement", "remark")
+
+    def __init__(self, question: Question, permissions: Permissions, by_person: bool, remark: str = "") -> None:
+        self.arguments: dict[str, object] = json.loads(question.arguments)
+        """What was shown and is to be used."""
+        self.digest = question.digest
+        self.judgement = question.judgement
+        self.remark = remark
+        """Something went wrong beside, such as a rule that could not be saved; for the person."""
+        self._agreed = _outcome(question.judgement, question.facts) if by_person else None
+        self._permissions = permissions
+        self._unused = [True]
+
+    def use(
+        self,
+        tool: str,
+        arguments: Mapping[str, object],
+        directory: str = "",
+        permissions: Permissions | None = None,
+    ) -> Judgement:
+        """What it must run in. Decides once more, by the permissions as they are now. Raises RefusedError."""
+        try:
+            self._unused.pop()  # in one step, also when two threads try
+        except IndexError:
+            raise RefusedError("this permit was used already", "ask again: a permit is for one use") from None
+        current = permissions or self._permissions
+        start = directory or current.workspace.root
+        try:
+            same = digest_of(tool, canonical(arguments), start) == self.digest
+        except ValueError:
+            same = False
+        if not same:
+            raise RefusedError("this is not what was allowed", "ask again for what is to be done now")
+        judgement = current.decide(tool, self.arguments, start)
+        if judgement.effect == "deny":
+            raise RefusedError(f"denied since it was allowed: {judgement.reason}", "leave it, or change the rule")
+        if judgement.effect == "ask":
+            facts = path_facts(current, tool, self.arguments, start)
+            if self._agreed is None or _outcome(judgement, facts) != self._agreed:
+                raise RefusedError("what it would do has changed since it was allowed", "ask again")
+        return judgement
+
+
+class Approvals:
+    """What one session of a person has been asked and has answered."""
+
+    def __init__(self, approver: Approver | None, settings_file: str = "") -> None:
+        """`settings_file`: the user's, where rules that outlive the session are written."""
+        self._approver = approver
+        self._settings_file = settings_file
+        self._rules: tuple[Rule, ...] = ()
+        self._agreed: set[tuple[str, object, object]] = set()
+        self._asking = asyncio.Lock()
+        self._waiting: list[str] = []
+
+    def waiting(self) -> tuple[str, ...]:
+        """Those who wait for an answer at this moment, or for their turn to ask: each `asked_by` once a question."""
+        return tuple(self._waiting)
+
+    @property
+    def agreed(self) -> int:
+        """How many actions, each exactly as it was shown, need no answer again in this session."""
+        return len(self._agreed)
+
+    def permissions(self, permissions: Permissions) -> Permissions:
+        """With the rules that were agreed to in this session."""
+        return permissions.with_rules(self._rules) if self._rules else permissions
+
+    async def authorize(
+        self,
+        permissions: Permissions,
+        tool: str,
+        arguments: Mapping[str, object],
+        directory: str = "",
+        asked_by: str = "",
+        facts: tuple[tuple[str, str], ...] = (),
+    ) -> Permit | Refusal:
+        """`facts`: what the caller knows and the person should, such as an agent's mode and tools."""
+        try:
+            text = canonical(arguments)
+        except ValueError as error:
+            return Refusal(f"its arguments are not JSON: {error}", "rules")
+        start = directory or permissions.workspace.root
+        asker = self._approver
+        found = self._look(permissions, tool, text, start, asked_by, facts)
+        if not isinstance(found, Question):
+            return found
+        if asker is None:
+            return Refusal(f"it needs an answer, and nobody can be asked: {found.judgement.reason}. {_FIX}", "nobody")
+        self._waiting.append(asked_by)
+        try:
+            if not asker.one_at_a_time:
+                return await self._ask(asker, permissions, found, facts)
+            async with self._asking:
+                # The answer to another question may have been one to this.
+                found = self._look(permissions, tool, text, start, asked_by, facts)
+                return await self._ask(asker, permissions, found, facts) if isinstance(found, Question) else found
+        finally:
+            self._waiting.remove(asked_by)
+
+    def _look(
+        self,
+        permissions: Permissions,
+        tool: str,
+        text: str,
+        start: str,
+        asked_by: str,
+        facts: tuple[tuple[str, str], ...],
+    ) -> Permit | Refusal | Question:
+        current = self.permissions(permissions)
+        held = json.loads(text)  # a copy: what is decided about can't change under our hands
+        judgement = current.decide(tool, held, start)
+        if judgement.effect == "deny":
+            return Refusal(_denied(judgement), "rules")
+        places = path_facts(current, tool, held, start) if judgement.effect == "ask" else ()
+        question = Question(_new_id(), tool, text, start, judgement, digest_of(tool, text, start), asked_by, places)
+        if judgement.effect == "allow":
+            return Permit(question, current, by_person=False)
+        if (question.digest, _outcome(judgement, places), facts) in self._agreed:
+            return Permit(question, current, by_person=True)
+        return question
+
+    async def _ask(
+        self, asker: Approver, permissions: Permissions, question: Question, facts: tuple[tuple[str, str], ...]
+    ) -> Permit | Refusal:
+        from kitbag.permissions.approvals.suggest_rule import suggest_rule
+
+        current = self.permissions(permissions)
+        held = json.loads(question.arguments)
+        suggestion = suggest_rule(current, question.tool, held, question.directory)
+        try:
+            asked = question._replace(facts=(*question.facts, *facts), suggestion=suggestion)
+            answer = await asker.ask(asked)
+        except KitbagError as error:
+            return Refusal(f"it needs an answer, and nobody can be asked: {error.problem}", "nobody")
+        if answer.choice != "allow":
+            return Refusal(_denied_by_person(answer), "person")
+        remark = self._take(current, answer)
+        if answer.scope == "session" and not answer.rule:
+            self._agreed.add((question.digest, _outcome(question.judgement, question.facts), facts))
+        return Permit(question, current, by_person=True, remark=remark)
+
+    def _take(self, current: Permissions, answer: Answer) -> str:
+        """The rule that goes with an answer. What is wrong with it is no reason to take back the answer."""
+        if answer.scope == "once" or not answer.rule:
+            return ""
+        try:
+            source = self._settings_file if answer.scope == "rule" else "session"
+            scope = "user" if answer.scope == "rule" else "session"
+            rule = parse_rule(answer.rule, "allow", source, scope, current.workspace.kitbag_home)
+            if answer.scope == "rule":
+                from kitbag.permissions.rules.save_rule import remember_rule
+
+                remember_rule(self._settings_file, answer.rule)
+                if current.live is not None:  # it counts there, for as long as it stands in the settings
+                    return ""
+            self._rules = (*self._rules, rule)
+        except KitbagError as error:
+            return f"allowed once; the rule `{answer.rule}` could not be kept: {error.problem}"
+        return ""
+
+
+_FIX = "Add a rule to the user's settings that allows it, or start Kitbag where a person can answer"
+
+
+def canonical(arguments: Mapping[str, object]) -> str:
+    """One text for one meaning, in ASCII. Raises ValueError for what is no JSON."""
+    try:
+        text = json.dumps(dict(arguments), sort_keys=True, allow_nan=False, separators=(",", ":"))
+    except (TypeError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+    if not all(isinstance(name, str) for name in arguments):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ValueError("a name in them is not a text")
+    return text
+
+
+def digest_of(tool: str, arguments: str, directory: str) -> str:
+    import hashlib
+
+    return hashlib.sha256(json.dumps([tool, arguments, directory]).encode()).hexdigest()
+
+
+def outcome_digest(judgement: Judgement) -> str:
+    """To be written down, for another process that decides about the same thing later."""
+    import hashlib
+
+    return hashlib.sha256(json.dumps(judgement.outcome).encode()).hexdigest()[:16]
+
+
+def path_facts(
+    permissions: Permissions, tool: str, arguments: Mapping[str, object], directory: str
+) -> tuple[tuple[str, str], ...]:
+    """Where the paths of a tool lead, links followed, and what is special about that place."""
+    from kitbag.permissions.paths import examine
+
+    found: list[tuple[str, str]] = []
+    for name in _PATHS:
+        value = arguments.get(name)
+        if isinstance(value, str) and value:
+            facts = examine(value, permissions.workspace, directory)
+            remarks = [reason for reason in (facts.control, facts.private, facts.special) if reason]
+            found.append(("leads to", "; ".join([facts.resolved, *remarks])))
+    return tuple(found)
+
+
+def _outcome(judgement: Judgement, facts: tuple[tuple[str, str], ...]) -> object:
+    """What a person agreed to: the same action elsewhere is another thing."""
+    return judgement.outcome, facts
+
+
+def _denied(judgement: Judgement) -> str:
+    decisive = next((part for part in judgement.parts if part.effect == "deny"), None)
+    rule = f" (`{decisive.rule}`)" if decisive and decisive.rule else ""
+    return f"{judgement.reason}{rule}"
+
+
+def _denied_by_person(answer: Answer) -> str:
+    if answer.reason:
+        return f"the user said no: {answer.reason}"
+    return "the user said no. Do not try the same thing in another way; ask what to do instead"
+
+
+def _new_id() -> str:
+    import secrets
+
+    return secrets.token_hex(4)

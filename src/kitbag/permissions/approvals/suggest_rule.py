@@ -1,0 +1,120 @@
+"""Which rule to offer a person who is tired of one question: one that allows this, and little that is not like it.
+
+Used by approvals. What can run anything, hides what it runs or destroys is offered no rule at all; the person can
+still write one. A rule is offered only if it would really have allowed this.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from kitbag.errors import UsageError
+from kitbag.permissions.decisions.decide import Permissions
+from kitbag.permissions.rules.rule import EDIT_TOOLS, READ_TOOLS, parse_rule
+
+# They run what they are given, or another program: a rule for them is a rule for everything.
+_RUN_ANYTHING: Final = re.compile(
+    r"(?:ba|z|da|k|c|tc|fi|a)?sh|pwsh|python[\d.]*|pypy[\d.]*|perl[\d.]*|ruby[\d.]*|node(?:js)?|deno|bun|php[\d.]*|lua[\d.]*"
+    r"|R|Rscript|tclsh|wish|osascript|[gmn]?awk|sed|env|sudo|doas|su|runuser|pkexec|xargs|parallel|nohup|timeout|time|nice"
+    r"|ionice|setsid|stdbuf|watch|flock|chroot|unshare|nsenter|bwrap|ssh|scp|sftp|rsync|eval|exec|source|\.|command"
+    r"|builtin|find|fd|npx|bunx|uvx|pipx|vim?|nvim|nano|emacs|ed|ex|less|more|man|gdb|lldb|strace|ltrace|script|expect"
+    r"|screen|tmux|at|batch|crontab|systemd-run|systemctl|git-.*|tar|zip|cpio|busybox|toybox|kitbag|claude|codex|gemini"
+    r"|opencode|trap|alias|export|declare|typeset|set|shopt|enable|rm|rmdir|shred|dd|mkfs.*|mv|chmod|chown|kill|pkill"
+    r"|killall|shutdown|reboot|curl|wget|nc|ncat|socat|telnet|ftp"
+)
+# Whatever options they are given, they stay about what their name says. Few are so: `go test` has `-exec`, `rg` has
+# `--pre`, `cargo build` and `kubectl get` take a configuration that names programs.
+_GIT: Final = frozenset(("log", "status", "show", "diff", "blame", "shortlog", "describe", "add", "commit", "ls-files"))
+_ONLY_READ: Final = frozenset(("ls", "cat", "head", "tail", "wc", "grep", "stat", "du", "df", "pwd", "which", "cmp"))
+_PLAIN_COMMAND: Final = re.compile(r"[A-Za-z0-9_./:=@%+,-]+(?: [A-Za-z0-9_./:=@%+,-]+)*")
+_PLAIN_PATH: Final = re.compile(r"[\w./@+, -]+")
+_HOST: Final = re.compile(r"(?=.*[a-z])[a-z0-9-]+(?:\.[a-z0-9-]+)+")
+_MCP_TOOL: Final = re.compile(r"mcp__[\w-]+__[\w-]+")
+_NAME: Final = re.compile(r"[\w:./-]+")
+
+
+def suggest_rule(permissions: Permissions, tool: str, arguments: Mapping[str, object], directory: str) -> str:
+    """Empty when there is none to offer."""
+    for text in _candidates(permissions, tool, arguments, directory):
+        try:
+            rule = parse_rule(text, "allow", "session", "session", permissions.workspace.kitbag_home)
+        except UsageError:
+            continue
+        if permissions.with_rules((rule,)).decide(tool, arguments, directory).effect == "allow":
+            return text
+    return ""
+
+
+def _candidates(permissions: Permissions, tool: str, arguments: Mapping[str, object], directory: str) -> Iterator[str]:
+    if tool == "Bash":
+        yield from _for_command(_text(arguments, "command"))
+    elif tool in (*EDIT_TOOLS, *READ_TOOLS):
+        yield from _for_path(permissions, tool, arguments, directory)
+    elif tool == "WebFetch":
+        yield from _for_url(_text(arguments, "url"))
+    elif tool in ("Skill", "Task"):
+        name = _text(arguments, "skill" if tool == "Skill" else "subagent_type")
+        if _NAME.fullmatch(name):
+            yield f"{tool}({name})"
+    elif _MCP_TOOL.fullmatch(tool):
+        yield tool
+
+
+def _text(arguments: Mapping[str, object], name: str) -> str:
+    value = arguments.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _for_command(command: str) -> Iterator[str]:
+    from kitbag.shell.analysis import analyse
+
+    command = command.strip()
+    found = analyse(command)
+    if len(found.parts) != 1 or found.doubts:
+        return
+    part = found.parts[0]
+    words = [word for word in part.words if word is not None]
+    if part.doubts or part.assignments or part.redirects or len(words) < len(part.words) or not words:
+        return
+    # Words are counted after wrappers: where the first is another, there was one.
+    name = words[0].rpartition("/")[2]
+    if command.split(" ")[0] != words[0] or _RUN_ANYTHING.fullmatch(name):
+        return
+    if words[0] == "git" and len(words) > 1 and words[1] in _GIT:
+        yield f"Bash(git {words[1]}:*)"
+    elif words[0] in _ONLY_READ:
+        yield f"Bash({name}:*)"
+    if _PLAIN_COMMAND.fullmatch(command):
+        yield f"Bash({command})"
+
+
+def _for_path(permissions: Permissions, tool: str, arguments: Mapping[str, object], directory: str) -> Iterator[str]:
+    from kitbag.permissions.paths import examine
+
+    path = _text(arguments, "notebook_path") or _text(arguments, "file_path") or _text(arguments, "path")
+    if not path:
+        return
+    workspace = permissions.workspace
+    facts = examine(path, workspace, directory)
+    writes = tool in EDIT_TOOLS
+    if facts.control or facts.private or facts.special or not (facts.writable if writes else facts.readable):
+        return
+    root = workspace.root.rstrip("/")
+    if facts.resolved != facts.requested or not facts.resolved.startswith(f"{root}/"):
+        return
+    first, slash, _ = facts.resolved[len(root) + 1 :].partition("/")
+    place = f"{root}/{first}"
+    if _PLAIN_PATH.fullmatch(place):
+        # With the whole path: a rule in the user's settings counts in every workspace.
+        yield f"{'Edit' if writes else 'Read'}(/{place}{'/**' if slash else ''})"
+
+
+def _for_url(url: str) -> Iterator[str]:
+    from urllib.parse import urlsplit
+
+    try:
+        host = urlsplit(url).hostname or ""
+    except ValueError:
+        return
+    if _HOST.fullmatch(host):
+        yield f"WebFetch(domain:{host})"

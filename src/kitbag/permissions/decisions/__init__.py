@@ -1,0 +1,1 @@
+"""Decides whether a tool call is allowed, denied or needs an approval."""

@@ -1,0 +1,1 @@
+"""Permission rules: parse, load, match, suggest and save them."""

@@ -1,0 +1,300 @@
+"""Permissions as they are set: the user's file, a trusted project's, and the command line become one value.
+
+Used by the commands and by whoever starts an agent; uses settings and rules. A project can tighten, never loosen. A
+rule that can't be read is reported, and where it would have denied or asked, its tool is asked for until then.
+"""
+
+import os
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple, cast
+
+from kitbag.errors import Diagnostic, UsageError
+from kitbag.library.dialects.permission_modes import STRICTEST_FIRST, Mode, normalise_mode, strictest
+from kitbag.library.dialects.tool_aliases import close_to
+from kitbag.library.scopes import Places
+from kitbag.permissions.model import Effect, Workspace, is_inside
+from kitbag.permissions.rules.rule import Rule, Rules, Scope, parse_rules, remarks_on
+from kitbag.settings import Entry, Settings
+
+_MODE, _RULES = "permissions.mode", "permissions."
+_EFFECTS: Final[tuple[Effect, ...]] = ("deny", "ask", "allow")
+NOT_TRUSTED: Final = "the workspace is not trusted"
+ONLY_YOURS: Final = "only you can allow something, not a project"
+
+
+class Given(NamedTuple):
+    """What the command line says."""
+
+    mode: str = ""
+    allow: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+
+NOTHING_GIVEN: Final = Given()
+
+
+class Ignored(NamedTuple):
+    """Something in the settings that does not count."""
+
+    setting: str
+    value: str
+    source: str
+    why: str
+
+
+class Examples(NamedTuple):
+    tried: int
+    failed: str
+    """What is wrong with the first that does not hold; empty when they all do."""
+
+
+class Loaded(NamedTuple):
+    mode: Mode
+    mode_source: str
+    settings_mode: Mode
+    """What the settings alone say, without the command line."""
+    settings_word: str
+    """The same, told apart from a mode that can't be read: two that are equal say the same."""
+    rules: Rules
+    examples: dict[Rule, Examples]
+    """Of the rules that have some."""
+    ignored: tuple[Ignored, ...]
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def workspace_of(places: Places, settings: Settings) -> tuple[Workspace, list[Diagnostic]]:
+    """Where an agent that is started here works. Only the user's start directory and settings have a say in it."""
+    home = os.path.realpath(places.user_home)
+    writable: list[str] = []
+    problems: list[Diagnostic] = []
+    value, source = settings.sourced("sandbox.writable")
+    for written in cast("list[str]", value):
+        path = os.path.realpath(places.user_home + written[1:] if written.startswith("~/") else written)
+        if not written.startswith(("/", "~/")) or is_inside(home, path):
+            why = "holds your whole home" if written.startswith(("/", "~")) else "is neither absolute nor below `~/`"
+            what = f"`sandbox.writable` has `{written}`, which {why}; ignored"
+            problems.append(Diagnostic("error", "setting", source, 0, what, "name a folder such as `~/out`"))
+        else:
+            writable.append(path)
+    root = os.path.realpath(places.project)
+    return Workspace(root, places.user_home, places.kitbag_home, tuple(writable)), problems
+
+
+def load_permissions(
+    settings: Settings,
+    workspace: Workspace,
+    *,
+    trusted: bool,
+    given: Given = NOTHING_GIVEN,
+    agreed: Iterable[Entry] = (),
+) -> Loaded:
+    """`trusted`: whether what a project denies and asks about counts. `agreed`: what a project denied and asked about
+    when it was trusted, and does not any more. Raises UsageError for what is wrong on the command line; what is wrong
+    in a file is a diagnostic."""
+    loading = _Loading(settings, workspace, trusted)
+    for entry in (*settings.entries, *agreed):
+        loading.take(entry)
+    for path in settings.unreadable:
+        if path == settings.user_file or trusted:
+            loading.ask_about_everything(path)
+    for effect in _EFFECTS:
+        for text in getattr(given, effect):
+            loading.rules += parse_rules(text, effect, "command line", "command line", workspace.root)
+    modes: list[Mode] = [loading.mode, *(mode for mode, _ in loading.project_modes)]
+    settings_mode = strictest(*modes)
+    if given.mode:
+        loading.mode, loading.mode_source = mode_said(given.mode), "command line"
+    loading.tighten_mode()
+    return Loaded(
+        loading.mode,
+        loading.mode_source,
+        settings_mode,
+        settings_mode if loading.mode_is_readable else f"{settings_mode}?",
+        Rules(loading.rules),
+        loading.examples,
+        tuple(loading.ignored),
+        tuple(loading.diagnostics),
+    )
+
+
+def mode_said(word: str) -> Mode:
+    """As a person says it. Raises UsageError with the names there are."""
+    mode, problems = normalise_mode(word, "kitbag")
+    for problem in problems:
+        if problem.severity != "info":
+            raise UsageError(f"there is no permission mode `{word}`", f"modes are {', '.join(STRICTEST_FIRST)}")
+    return mode
+
+
+def _is_stricter(one: Mode, other: Mode) -> bool:
+    return STRICTEST_FIRST.index(one) < STRICTEST_FIRST.index(other)
+
+
+class _Loading:
+    __slots__ = (
+        "_settings",
+        "_trusted",
+        "_workspace",
+        "diagnostics",
+        "examples",
+        "ignored",
+        "mode",
+        "mode_is_readable",
+        "mode_source",
+        "project_modes",
+        "rules",
+    )
+
+    def __init__(self, settings: Settings, workspace: Workspace, trusted: bool) -> None:
+        self._settings = settings
+        self._trusted = trusted
+        self._workspace = workspace
+        self.mode: Mode = "default"
+        self.mode_source = "default"
+        self.mode_is_readable = True
+        self.project_modes: list[tuple[Mode, Entry]] = []
+        self.rules: list[Rule] = []
+        self.examples: dict[Rule, Examples] = {}
+        self.ignored: list[Ignored] = []
+        self.diagnostics: list[Diagnostic] = []
+
+    def take(self, entry: Entry) -> None:
+        if not entry.is_user and not self._trusted:
+            self._ignore(entry, NOT_TRUSTED)
+        elif entry.key == _MODE:
+            self._take_mode(entry)
+        elif entry.key == "permissions.allow" and not entry.is_user:
+            self._ignore(entry, ONLY_YOURS)
+        else:
+            self._take_rule(entry, cast(Effect, entry.key.removeprefix(_RULES)))
+
+    def _take_mode(self, entry: Entry) -> None:
+        mode, problems = normalise_mode(entry.value, "kitbag")
+        for problem in problems:
+            self._note(entry, problem.severity, problem.code, problem.problem, problem.fix)
+        is_readable = all(problem.severity == "info" for problem in problems)
+        if entry.is_user:
+            self.mode, self.mode_source, self.mode_is_readable = mode, _place(entry), is_readable
+        elif is_readable:  # what can't be read in a project's file is no wish to be stricter, and none to be freer
+            self.project_modes.append((mode, entry))
+
+    def tighten_mode(self) -> None:
+        own, source = self.mode, self.mode_source
+        for mode, entry in self.project_modes:
+            if not _is_stricter(mode, own):
+                self._ignore(entry, f"it is not stricter than your own mode, {own} ({source})")
+            elif _is_stricter(mode, self.mode):
+                self.mode, self.mode_source = mode, _place(entry)
+
+    def _take_rule(self, entry: Entry, effect: Effect) -> None:
+        text, matching, missing, wrong = _read_entry(entry.value)
+        if wrong:
+            fix = 'write "Tool(...)" or {rule = "Tool(...)", matches = ["..."], misses = ["..."]}'
+            self._note(entry, "error", "rule-unreadable", f"`{entry.key}`: {wrong}", fix)
+            if not text:
+                if effect != "allow":
+                    self.ask_about_everything(entry)
+                return
+        folder = os.path.dirname(entry.file)
+        base = self._workspace.kitbag_home if entry.is_user else os.path.dirname(folder)
+        scope: Scope = "user" if entry.is_user else "project"
+        try:
+            rules = parse_rules(text, effect, _place(entry), scope, base)
+        except UsageError as error:
+            self._report_unreadable(entry, effect, text, scope, base, error)
+            return
+        for rule in rules:
+            failed = wrong or self._failed_example(rule, matching, missing)
+            if failed and not wrong:
+                what = f"`{text}`: {failed}{_unused(rule)}"
+                self._note(entry, "error", "rule-example", what, "correct the rule or the example")
+            if failed and effect == "allow":
+                self._ignore(entry, failed)
+                continue
+            self.rules.append(rule)
+            if matching or missing:
+                self.examples[rule] = Examples(len(matching) + len(missing), failed)
+            for problem, fix in remarks_on(rule):
+                self._note(entry, "warning", "rule", problem, fix)
+
+    def _failed_example(self, rule: Rule, matching: Iterable[str], missing: Iterable[str]) -> str:
+        from kitbag.permissions.rules.examples import rule_matches
+
+        for example in matching:
+            if not rule_matches(rule, example, self._workspace):
+                return f"it does not match its example `{example}`"
+        for example in missing:
+            if rule_matches(rule, example, self._workspace):
+                return f"it matches `{example}`, which it should miss"
+        return ""
+
+    def _report_unreadable(
+        self, entry: Entry, effect: Effect, text: str, scope: Scope, base: str, error: UsageError
+    ) -> None:
+        """A denial that is lost to a typing mistake would let through what it was written against."""
+        problem = error.problem
+        if effect != "allow":
+            name = text.partition("(")[0].strip()
+            meant = next((rules for rules in (_all_of(name, base), _all_of(close_to(name), base)) if rules), ())
+            for rule in meant:
+                self.rules.append(rule._replace(text=text, source=_place(entry), scope=scope))
+            if meant:
+                tools = " and ".join(rule.tool for rule in meant)
+                problem += f"; until it is mended, every use of {tools} is asked for"
+            else:
+                self.ask_about_everything(entry)
+        self._note(entry, "error", "rule-unreadable", problem, error.fix)
+
+    def ask_about_everything(self, place: Entry | str) -> None:
+        """`place`: what can't be read, an entry or a whole file."""
+        path, line = (place, 0) if isinstance(place, str) else (place.file, place.line)
+        scope: Scope = "user" if path == self._settings.user_file else "project"
+        source = path if isinstance(place, str) else _place(place)
+        self.rules.append(Rule("ask", "*", None, "*", source, scope, self._workspace.root, is_stand_in=True))
+        what = "this can't be read, and may deny something; until it is mended, every tool is asked for"
+        self.diagnostics.append(Diagnostic("error", "rule-unreadable", path, line, what, "mend the file"))
+
+    def _ignore(self, entry: Entry, why: str) -> None:
+        value = _read_entry(entry.value)[0] or str(entry.value)
+        self.ignored.append(Ignored(entry.key, value, _place(entry), why))
+
+    def _note(self, entry: Entry, severity: Any, code: str, problem: str, fix: str) -> None:
+        self.diagnostics.append(Diagnostic(severity, code, entry.file, entry.line, problem, fix))
+
+
+def _all_of(name: str, base: str) -> tuple[Rule, ...]:
+    try:
+        return parse_rules(name, "ask", "", "session", base)
+    except UsageError:
+        return ()
+
+
+def _unused(rule: Rule) -> str:
+    return "; it is not used" if rule.effect == "allow" else "; it is used all the same"
+
+
+def _place(entry: Entry) -> str:
+    return f"{entry.file}:{entry.line}" if entry.line else entry.file
+
+
+def _read_entry(value: object) -> tuple[str, list[str], list[str], str]:
+    """A rule, what it is to match, what it is to miss, and what is wrong with how that is written."""
+    if isinstance(value, str):
+        return value, [], [], ""
+    if not isinstance(value, dict):
+        return "", [], [], f"a rule is a text, not `{str(value)[:40]}`"
+    table = cast("dict[str, object]", value)
+    rule = table.get("rule")
+    if not isinstance(rule, str):
+        return "", [], [], "a table without `rule`"
+    lists: list[list[str]] = []
+    for key in ("matches", "misses"):
+        written = table.get(key, [])
+        items = cast("list[object]", written) if isinstance(written, list) else [written]
+        if not all(isinstance(one, str) for one in items):
+            return rule, [], [], f"`{key}` of `{rule}` is not a list of texts"
+        lists.append([str(one) for one in items])
+    unknown = [key for key in table if key not in ("rule", "matches", "misses")]
+    wrong = f"`{rule}` has `{unknown[0]}`, which means nothing here" if unknown else ""
+    return rule, lists[0], lists[1], wrong

@@ -1,0 +1,223 @@
+"""Whether a rule matches one use of a tool: a command, a path, an address, a name, a parameter.
+
+Used by the deciding modules, and by rule_files for the examples of rules. Uses path_patterns. A rule that allows is
+read narrowly, one that denies or asks widely.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from kitbag.library.names import key_of, slug
+from kitbag.permissions.model import Effect, Workspace
+from kitbag.permissions.rules.path_patterns import pattern_matches
+from kitbag.permissions.rules.rule import PARAMETER, Rule, Rules, glob_matches
+
+_HOST: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(?:\.(?!-)[a-z0-9_-]{1,63}(?<!-))*|\[[0-9a-f:.]+\]")
+
+
+def prefix_matches(pattern: str, text: str) -> bool:
+    """`ls *` and `ls:*` match `ls` and `ls -l` but not `lsof`; `ls*` matches them all."""
+    if pattern.endswith((":*", " *")):
+        start = pattern[:-2].rstrip()
+        if "*" not in start:
+            return text == start or text.startswith(f"{start} ")
+        return glob_matches(start, text) or glob_matches(f"{start} *", text)
+    return pattern == text or ("*" in pattern and glob_matches(pattern, text))
+
+
+def allows_command(rule: Rule, form: str | None, raw: str) -> bool:
+    """`form` is the one reading that may be allowed; None: only a rule for all of Bash allows it."""
+    if rule.specifier is None:
+        return True
+    if form is None:
+        return False
+    if "*" not in rule.specifier:
+        return rule.specifier in (form, raw)
+    return prefix_matches(rule.specifier, form)
+
+
+class CommandRules:
+    """The rules for Bash that deny or ask, made ready to be held against thousands of commands."""
+
+    __slots__ = ("_exact", "_patterns", "_prefixes", "_starts", "every")
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self.every: Rule | None = None
+        """One that speaks of all commands."""
+        self._exact: dict[str, Rule] = {}
+        self._starts: dict[str, Rule] = {}
+        self._patterns: list[tuple[str, Rule]] = []
+        for rule in rules:
+            pattern = " ".join((rule.specifier or "").split())
+            if rule.specifier is None:
+                self.every = self.every or rule
+            elif "*" not in pattern:
+                self._exact.setdefault(pattern, rule)
+            elif pattern.endswith((":*", " *")) and "*" not in pattern[:-2]:
+                start = pattern[:-2].rstrip()
+                self._exact.setdefault(start, rule)
+                self._starts.setdefault(f"{start} ", rule)
+            else:
+                self._patterns.append((pattern, rule))
+        self._prefixes = tuple(self._starts)
+
+    @property
+    def are_specific(self) -> bool:
+        """Whether one of them speaks of some commands and not of others."""
+        return bool(self._exact or self._patterns)
+
+    def matching(self, forms: Iterable[str]) -> Rule | None:
+        """The first found that matches any reading of a command."""
+        if self.every is not None or not self.are_specific:
+            return self.every
+        for form in forms:
+            found = self._matching_one(form)
+            if found is None:
+                first, blank, rest = form.partition(" ")
+                if not first.islower():  # on some disks `CURL` runs curl
+                    found = self._matching_one(f"{first.lower()}{blank}{rest}")
+            if found is not None:
+                return found
+        return None
+
+    def _matching_one(self, form: str) -> Rule | None:
+        if form in self._exact:
+            return self._exact[form]
+        if form.startswith(self._prefixes):
+            return next(rule for start, rule in self._starts.items() if form.startswith(start))
+        return next((rule for pattern, rule in self._patterns if prefix_matches(pattern, form)), None)
+
+
+def command_rules(rules: Rules, effect: Effect) -> CommandRules:
+    kept = rules.prepared.get(effect)
+    if not isinstance(kept, CommandRules):
+        kept = rules.prepared[effect] = CommandRules(rules.matching(effect, "Bash"))
+    return kept
+
+
+class Place(NamedTuple):
+    """A path as a rule sees it."""
+
+    spellings: tuple[str, ...]
+    """As requested, as resolved, and every link between: absolute and normal."""
+    folder: bool = False
+    """Whether all that is in it is meant."""
+
+
+def matches_path(rule: Rule, place: Place, workspace: Workspace) -> bool:
+    """To be allowed, a path must match in all its spellings; to be denied or asked, one of them is enough."""
+    if rule.specifier is None:
+        return True
+    narrow = rule.effect == "allow"
+    tried = (
+        pattern_matches(rule.specifier, narrow, rule.base, path, workspace, place.folder) for path in place.spellings
+    )
+    return all(tried) if narrow else any(tried)
+
+
+def matches_host(rule: Rule, hosts: Iterable[str]) -> bool:
+    """`hosts` are in lower case, without a dot at the end; `hosts` of a rule that allows must all match."""
+    if rule.specifier is None:
+        return True
+    if not rule.specifier.startswith("domain:"):
+        return False
+    pattern = normal_host(rule.specifier[7:])
+    narrow = rule.effect == "allow"
+    tried = [_host_matches(pattern, host, narrow) for host in hosts]
+    return bool(tried) and (all(tried) if narrow else any(tried))
+
+
+def normal_host(written: str) -> str:
+    host = written.strip().rstrip(".").lower()
+    if host.isascii():
+        return host
+    try:
+        return host.encode("idna").decode("ascii")
+    except UnicodeError:
+        return host
+
+
+def host_of(url: str) -> tuple[str, str]:
+    """The host of an address in its normal form, or why the address can't be fetched."""
+    if not url.isprintable() or any(char in url for char in " \\"):
+        return "", "the address holds characters that an address can't have"
+    try:
+        parts = urlsplit(url)
+        written, port = parts.hostname or "", parts.port
+    except ValueError:
+        return "", "the address can't be read"
+    if parts.scheme not in ("http", "https"):
+        return "", "only http and https addresses are fetched"
+    if "@" in parts.netloc:
+        return "", "the address has a name before its host, which hides where it leads"
+    host = f"[{written}]" if ":" in written else normal_host(written)
+    if not _HOST.fullmatch(host) or port == 0:
+        return "", "the address has no host that can be read"
+    return host, ""
+
+
+def _host_matches(pattern: str, host: str, narrow: bool) -> bool:
+    """`*.x.com` is everything below x.com; elsewhere a `*` stays between two dots."""
+    if not host:
+        return False
+    if pattern == "*":
+        return True
+    if pattern.startswith("*."):
+        rest = pattern[2:]
+        labels, host_labels = rest.split("."), host.split(".")
+        below = len(host_labels) > len(labels) and _labels_match(labels, host_labels[-len(labels) :])
+        return below or (not narrow and _host_matches(rest, host, narrow))
+    labels, host_labels = pattern.split("."), host.split(".")
+    if not narrow and len(host_labels) > len(labels):  # who denies a host denies what is below it
+        host_labels = host_labels[-len(labels) :]
+    return _labels_match(labels, host_labels)
+
+
+def _labels_match(patterns: list[str], labels: list[str]) -> bool:
+    return len(patterns) == len(labels) and all(glob_matches(*pair) for pair in zip(patterns, labels, strict=True))
+
+
+def matches_name(rule: Rule, name: str, more: str = "") -> bool:
+    """The name of an agent or a skill, and what is given to it."""
+    if rule.specifier is None:
+        return True
+    patterns = [part.strip() for part in rule.specifier.split(",")] if rule.tool == "Task" else [rule.specifier]
+    whole = f"{name} {more}".strip()
+    if rule.effect == "allow":
+        return any(prefix_matches(pattern, whole) for pattern in patterns)
+    # Names are looked up in any case and spelling, and with or without the plugin or team that brings them.
+    last = name.replace("/", ":").rpartition(":")[2]
+    texts = {*_spellings(name), *_spellings(last), *_spellings(whole), f"{key_of(last)} {more}".strip()}
+    if any("*" not in pattern and slug(pattern) and slug(pattern) in texts for pattern in patterns):
+        return True
+    return any(prefix_matches(key_of(pattern), text) for pattern in patterns if pattern for text in texts)
+
+
+def _spellings(name: str) -> tuple[str, str]:
+    return key_of(name), slug(name)
+
+
+def matches_parameter(rule: Rule, arguments: Mapping[str, object]) -> bool:
+    """`Tool(parameter:value)`, in rules that deny or ask; compares plain values only, in any case of letters."""
+    if rule.effect == "allow" or rule.specifier is None:
+        return False
+    found = PARAMETER.fullmatch(rule.specifier)
+    if found is None:
+        return False
+    pattern = found[2].strip().casefold()
+    for key, value in arguments.items():
+        if str(key).casefold() == found[1].casefold():
+            text = _plain(value)
+            if text is not None and glob_matches(pattern, text.casefold()):
+                return True
+    return False
+
+
+def _plain(value: object) -> str | None:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, str | int | float) else None

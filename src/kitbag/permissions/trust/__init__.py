@@ -1,0 +1,1 @@
+"""Workspace trust: what a workspace could run or allow, and whether the user trusts exactly that."""

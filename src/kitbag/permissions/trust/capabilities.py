@@ -1,0 +1,280 @@
+"""What a file of a workspace would run or allow, read from its text: commands, variables, servers, hooks, modes.
+
+Nothing is run, resolved or connected to. Commands are found by the scanner that packing runs them by, fields by the
+readers that the library uses, so that what is shown and bound is what would happen. Used by workspace_items.
+"""
+
+import json
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final, Literal, NamedTuple, cast
+
+from kitbag.library.agent_servers import servers_in
+from kitbag.library.dialects.field_names import KNOWN_FIELDS
+from kitbag.text.frontmatter import Parts, line_of, parse_head, split
+from kitbag.text.hidden_characters import reveal_hidden
+from kitbag.text.plain_frontmatter import Value
+
+ActKind = Literal["command", "environment", "server", "hook", "mode", "tools", "setting", "script", "link"]
+ACT_KINDS: Final[tuple[ActKind, ...]] = (
+    "command", "server", "hook", "script", "link", "mode", "tools", "setting", "environment",
+)  # fmt: skip
+RESTRICTING: Final[frozenset[ActKind]] = frozenset(("mode", "tools", "setting"))
+"""What may also hold something back, so that taking it away can allow more."""
+
+_SPEAKS_OF_ACTING = re.compile(
+    r"tools|hook|permission|server|mcp|sandbox|shell|approval|isolation|read.?only|den(?:y|ied)|auth|env|exec|(?<!de)script"
+    r"|command|request|card|\\",
+    re.IGNORECASE,
+)
+_FIELD_KINDS: Final[dict[str, ActKind]] = {
+    "permissionmode": "mode", "permission": "mode", "permissions": "mode", "readonly": "mode", "sandboxmode": "mode",
+    "approvalpolicy": "mode", "tools": "tools", "allowedtools": "tools", "disallowedtools": "tools", "deny": "tools",
+    "deniedtools": "tools", "excludetools": "tools", "restricttools": "tools", "hooks": "hook", "mcpservers": "server",
+    "shell": "setting", "isolation": "setting", "auth": "setting", "env": "setting", "request": "setting",
+    "agentcardurl": "server", "agentcardjson": "server",
+}  # fmt: skip
+_OTHER_FIELD = re.compile(r"hook|server|permission|tool|sandbox|command|(?<!de)script|exec")
+_BLANK = frozenset(("", "null", "~"))
+_USUAL = frozenset(("default", "ask"))
+_SERVER_MAPS = frozenset(("mcpServers", "mcp_servers", "servers", "mcp"))
+# What another tool runs or starts by its settings; what it merely allows itself is no matter of Kitbag's.
+_RUNNING_KEY = re.compile(
+    r"hook|server|command|helper|statusline|refresh|plugin|marketplace|notify|shell|^mcp|^env$", re.I
+)
+_ASSIGNMENT = re.compile(r"\w+\+?=")
+# They run the first of their words that is a file.
+_RUNS_A_FILE = re.compile(
+    r"(?:ba|da|z|k|a|fi)?sh|python[\d.]*|node|deno|bun|ruby|perl|php|lua|osascript|tsx|ts-node|npx|uv|uvx|pipx|poetry|make|just"
+    r"|env|sudo|doas|exec|command|nohup|setsid|time|timeout|nice|xargs|source|\."
+)
+_MOST_OF_A_COMMAND = 20_000
+_WORKSPACE_VARIABLE = re.compile(r"\$\{?(?:CLAUDE_PROJECT_DIR|PWD|workspaceFolder|GEMINI_PROJECT_DIR)\}?|%CD%")
+
+
+class Act(NamedTuple):
+    """One thing that a file would have run, started, read or allowed."""
+
+    kind: ActKind
+    text: str
+    """As it is written; of a script its path. May hold any character: escape it before showing."""
+    line: int = 0
+    digest: str = ""
+    """Of a script: the sha256 of its bytes."""
+    note: str = ""
+
+
+def text_acts(text: str, first_line: int = 1) -> list[Act]:
+    """Every command and variable of a Markdown text, as packing would find them. `first_line` 0: unknown."""
+    from kitbag.text.reference_syntax import find_tokens
+
+    acts: list[Act] = []
+    for token in find_tokens(reveal_hidden(text)).tokens:
+        if token.kind in ("command", "environment"):
+            kind: ActKind = "command" if token.kind == "command" else "environment"
+            acts.append(Act(kind, token.value, first_line + token.line - 1 if first_line else 0))
+    return acts
+
+
+def document_acts(text: str) -> tuple[list[Act], Parts]:
+    """Of a file with a head: what its fields allow and its body would run."""
+    parts = split(text)
+    acts: list[Act] = []
+    if parts.head and _SPEAKS_OF_ACTING.search(parts.head):
+        fields = parse_head(text, [], KNOWN_FIELDS).metadata
+        acts += field_acts(fields, lambda key: line_of(parts.head or "", key, parts.head_line))
+    return acts + text_acts(parts.body, parts.body_line), parts
+
+
+def field_acts(fields: Mapping[str, Value], line: Callable[[str], int] | None = None) -> list[Act]:
+    acts: list[Act] = []
+    for key, value in fields.items():
+        name = key.lower().replace("-", "").replace("_", "")
+        kind = _FIELD_KINDS.get(name) or ("setting" if _OTHER_FIELD.search(name) else None)
+        word = value.strip().lower() if isinstance(value, str) else "?"
+        if kind is None or word in _BLANK or (kind == "mode" and word in _USUAL) or value in ([], {}):
+            continue
+        at = line(key) if line else 0
+        if kind == "server" and name == "mcpservers" and not isinstance(value, str):
+            named, described = servers_in(value)
+            acts += [Act("server", f"{key}: {plain(list(named))}", at)] if named else []
+            acts += [Act("server", server_text(one, what), at) for one, what in described.items()]
+        elif kind == "server" and isinstance(value, dict):
+            acts += [Act("server", server_text(one, what), at) for one, what in value.items()]
+        elif kind == "hook" and isinstance(value, dict):
+            acts += [Act("hook", f"{one}: {plain(what)}", at) for one, what in value.items()]
+        else:
+            acts.append(Act(kind, f"{key}: {plain(value)}", at))
+    return acts
+
+
+def strings_of(value: object) -> list[str]:
+    """Every text in a value, wherever: one of them may be a prompt."""
+    found: list[str] = []
+    pending: list[object] = [value]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, str):
+            found.append(one)
+        elif isinstance(one, dict):
+            pending += cast("dict[object, object]", one).values()
+        elif isinstance(one, list):
+            pending += cast("list[object]", one)
+    return found
+
+
+def plain(value: object) -> str:
+    """A text as it is, anything else as JSON in one fixed form."""
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
+
+
+def server_text(name: str, definition: object) -> str:
+    """`name: npx -y server {"env": ...}`: nothing is left out, and no two servers look alike."""
+    called = name if re.fullmatch(r"[\w.@/-]+", name) else json.dumps(name)
+    rest = dict(cast("dict[str, object]", definition)) if isinstance(definition, dict) else {}
+    command, arguments = rest.get("command"), rest.get("args", [])
+    is_list = isinstance(arguments, list) and all(isinstance(one, str) for one in cast("list[object]", arguments))
+    if isinstance(command, str) and is_list:
+        shown = shlex.join([command, *cast("list[str]", arguments)])
+        rest = {key: value for key, value in rest.items() if key not in ("command", "args")}
+    elif isinstance(rest.get("url"), str):
+        shown = str(rest.pop("url"))
+    else:
+        return f"{called}: {plain(cast('object', definition))}"
+    return f"{called}: {shown} {plain(rest)}" if rest else f"{called}: {shown}"
+
+
+def _hook_text(definition: object) -> str:
+    """The command, a line for the shell, and whatever else is said about it."""
+    rest = dict(cast("dict[str, object]", definition)) if isinstance(definition, dict) else {}
+    if not isinstance(rest.get("command"), str):
+        return plain(cast("object", definition))
+    shown = str(rest.pop("command"))
+    if rest.get("type") == "command":  # the usual kind
+        rest.pop("type")
+    return f"{shown} {plain(rest)}" if rest else shown
+
+
+def configuration_acts(content: object, is_server_map: bool = False) -> list[Act]:
+    """What a settings file of another tool would run: hooks, servers, and whatever else it names a command for."""
+    if not isinstance(content, dict):
+        return []
+    acts: list[Act] = []
+    fields = cast("dict[str, object]", content)
+    if is_server_map and _SERVER_MAPS.isdisjoint(fields):
+        fields = {"mcpServers": fields}
+    for key, value in fields.items():
+        if key in _SERVER_MAPS and isinstance(value, dict):
+            acts += [Act("server", server_text(one, what)) for one, what in cast("dict[str, object]", value).items()]
+        elif key.lower() == "hooks":
+            acts += _hook_acts(value)
+        elif value not in (None, False, "", [], {}) and _runs(key, value):
+            acts.append(Act("hook", f"{key}: {plain(value)}"))
+    return acts
+
+
+def _hook_acts(value: object) -> list[Act]:
+    if not isinstance(value, dict):
+        return [Act("hook", plain(value))] if value else []
+    acts: list[Act] = []
+    for event, groups in cast("dict[str, object]", value).items():
+        for group in cast("list[object]", groups) if isinstance(groups, list) else [groups]:
+            acts += _hook_group(event, group)
+    return acts
+
+
+def _hook_group(event: str, group: object) -> list[Act]:
+    """`{"matcher": "Bash", "hooks": [{"command": ...}]}` of Claude Code and its like, or a hook itself."""
+    fields = cast("dict[str, object]", group) if isinstance(group, dict) else {}
+    inner = fields.get("hooks")
+    if not isinstance(inner, list):
+        return [Act("hook", f"{event}: {_hook_text(cast('object', group))}")]
+    around = {key: value for key, value in fields.items() if key != "hooks"}
+    where = f"{event} {plain(around)}" if around else event
+    return [Act("hook", f"{where}: {_hook_text(hook)}") for hook in cast("list[object]", inner)]
+
+
+def _runs(key: str, value: object) -> bool:
+    if _RUNNING_KEY.search(key):
+        return True
+    pending: list[object] = [value]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, dict):
+            inner = cast("dict[str, object]", one)
+            if any(_RUNNING_KEY.search(str(name)) for name in inner):
+                return True
+            pending += inner.values()
+        elif isinstance(one, list):
+            pending += cast("list[object]", one)
+    return False
+
+
+def setting_acts(content: Mapping[str, object], prefix: str = "") -> list[Act]:
+    """Kitbag's own settings of a project, key by key."""
+    acts: list[Act] = []
+    for key, value in content.items():
+        if isinstance(value, dict) and value and prefix.count(".") < 10:
+            acts += setting_acts(cast("dict[str, object]", value), f"{prefix}{key}.")
+        else:
+            acts.append(Act("setting", f"{prefix}{key} = {json.dumps(value, ensure_ascii=False, default=str)}"))
+    return acts
+
+
+def files_run_by(acts: Iterable[Act]) -> Iterator[tuple[str, ...]]:
+    """Words of which the first that is a file of the workspace is what a command, hook or server runs."""
+    seen: set[str | tuple[str, ...]] = set()
+    for act in acts:
+        if act.kind not in ("command", "hook", "server") or act.text in seen:
+            continue
+        seen.add(act.text)
+        if act.kind == "command":
+            found = _run_words(act.text)
+        else:
+            # What a server is started with is taken whole: its words are few and seldom data.
+            found = [(one,) for word in _words(act.text) for one in (word, *_inner(word))]
+        for words in found:
+            if words not in seen:
+                seen.add(words)
+                yield words
+
+
+def _words(text: str) -> list[str]:
+    text = _WORKSPACE_VARIABLE.sub(".", text[:_MOST_OF_A_COMMAND])
+    lexer = shlex.shlex(text, posix=True, punctuation_chars=";|&()<>\n")
+    lexer.whitespace = " \t\r"
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    try:
+        return list(lexer)
+    except ValueError:
+        return re.split(r"[\s;|&()<>\"']+", text)
+
+
+def _inner(word: str) -> list[str]:
+    """Inside a quoted command, or a piece of JSON, there are words too."""
+    return re.split(r"[\s\"',:;|&()<>{}\[\]]+", word) if re.search(r"[\s\",:{;|&]", word) else []
+
+
+def _run_words(text: str) -> list[tuple[str, ...]]:
+    parts: list[list[str]] = [[]]
+    redirected = False
+    for word in _words(text):
+        if word and not word.strip(";|&()<>\n"):
+            redirected = ">" in word or "<<" in word
+            if "(" in word or not ("<" in word or redirected):
+                parts.append([])
+        elif redirected:
+            redirected = False
+        elif parts[-1] or not _ASSIGNMENT.match(word):
+            parts[-1].append(word)
+    found: list[tuple[str, ...]] = []
+    for part in parts:
+        if part:
+            found.append((part[0],))
+            if _RUNS_A_FILE.fullmatch(os.path.basename(part[0])):
+                found.append(tuple(word for word in part[1:] if not word.startswith("-")))
+                found += [(inner,) for word in part[1:] for inner in _inner(word)]
+    return found

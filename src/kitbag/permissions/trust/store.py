@@ -1,0 +1,159 @@
+"""`trust.json` in the Kitbag home: which workspaces a person trusts, each with what it could do at that moment.
+
+Written whole, by temporary file and rename, for one process at a time; never through a link. What can't be believed
+(damaged, somebody else's, writable by others, inside the workspace that asks) trusts nothing. Used by trust.
+"""
+
+import json
+import os
+import stat
+from collections.abc import Callable, Iterable
+from typing import Final, Literal, NamedTuple, cast
+
+from kitbag.errors import InvalidError
+from kitbag.permissions.trust.capabilities import ACT_KINDS, ActKind
+from kitbag.store import private_files
+
+FILE: Final = "trust.json"
+VERSION: Final = 1
+_GUARD = ".trust.lock"
+_MOST_TEXT = 4000
+
+
+class Approved(NamedTuple):
+    """One thing that a person was shown and agreed to."""
+
+    kind: ActKind | Literal["item"]
+    """`item`: that there is such a file at all."""
+    path: str
+    """Of the file that wants it, relative to the workspace."""
+    digest: str
+    """Binds kind, path and the whole text or the script's bytes."""
+    text: str
+    """For showing what it was: without secrets, and cut when it is very long."""
+
+
+class Record(NamedTuple):
+    root: str
+    """Resolved."""
+    owner: int
+    """Who owned that folder."""
+    trusted_at: str
+    acts: tuple[Approved, ...]
+
+    @property
+    def can_do(self) -> int:
+        """How many things it may run or allow."""
+        return sum(act.kind != "item" for act in self.acts)
+
+
+class Store(NamedTuple):
+    records: dict[str, Record]
+    problem: str = ""
+    """Why nothing in it counts."""
+    newer: bool = False
+
+
+def read_store(home: str) -> Store:
+    """Never raises; without a usable file nothing is trusted."""
+    path = os.path.join(home, FILE)
+    try:
+        if problem := _not_ours(path, home):
+            return Store({}, f"{path} is not used: {problem}")
+        data = private_files.read(home, FILE)
+    except FileNotFoundError:
+        return Store({})
+    except OSError as error:
+        return Store({}, f"{path} is not used: {(error.strerror or str(error)).lower()}")
+    except private_files.StoreError as error:
+        return Store({}, error.problem)
+    return Store({}) if data is None else _parse(path, data)
+
+
+def _not_ours(path: str, home: str) -> str:
+    status = os.lstat(path)
+    if not stat.S_ISREG(status.st_mode):
+        return "it is a link" if stat.S_ISLNK(status.st_mode) else "it is no file"
+    if status.st_uid != os.geteuid():
+        return "it belongs to somebody else"
+    return "others may write it" if status.st_mode & 0o022 else _writable_home(home)
+
+
+def _writable_home(home: str) -> str:
+    """Of the group only one that is the user's own is let pass, as many systems set it up."""
+    status = os.stat(home)
+    shared = status.st_mode & 0o002 or (status.st_mode & 0o020 and status.st_gid != os.getegid())
+    return "others may write the folder it lies in" if shared else ""
+
+
+def _parse(path: str, data: bytes) -> Store:
+    damaged = Store({}, f"{path} is damaged: no workspace is trusted")
+    try:
+        content: object = json.loads(data)
+    except (ValueError, RecursionError):
+        return damaged
+    fields = cast("dict[str, object]", content) if isinstance(content, dict) else {}
+    version, workspaces = fields.get("version"), fields.get("workspaces")
+    if isinstance(version, int) and version > VERSION:
+        return Store({}, f"{path} was written by a newer Kitbag: no workspace is trusted", newer=True)
+    if version != VERSION or not isinstance(workspaces, dict):
+        return damaged
+    records: dict[str, Record] = {}
+    for root, entry in cast("dict[str, object]", workspaces).items():
+        record = _record(root, entry)
+        if record is None:
+            return damaged
+        records[root] = record
+    return Store(records)
+
+
+def _record(root: str, entry: object) -> Record | None:
+    fields = cast("dict[str, object]", entry) if isinstance(entry, dict) else {}
+    owner, at, listed = fields.get("owner"), fields.get("trusted_at"), fields.get("acts")
+    if not isinstance(owner, int) or not isinstance(at, str) or not isinstance(listed, list):
+        return None
+    acts: list[Approved] = []
+    for one in cast("list[object]", listed):
+        words = cast("list[object]", one) if isinstance(one, list) else []
+        if len(words) != len(Approved._fields) or not all(isinstance(word, str) for word in words):
+            return None
+        kind, path, digest, text = cast("list[str]", words)
+        if kind != "item" and kind not in ACT_KINDS:
+            return None
+        acts.append(Approved(kind, path, digest, text))
+    return Record(root, owner, at, tuple(acts))
+
+
+def change_store(home: str, change: Callable[[dict[str, Record]], None]) -> str:
+    """Reads, changes and writes while nobody else does. Answers what was wrong with the file, now set aside."""
+    with private_files.locked(home, _GUARD):
+        if problem := _writable_home(home):
+            raise InvalidError(f"{home} is not used: {problem}", f"chmod go-w {home}")
+        store = read_store(home)
+        if store.newer:
+            raise InvalidError(store.problem, "use that Kitbag")
+        aside = private_files.set_aside(home, FILE) if store.problem else ""
+        change(store.records)
+        private_files.write(home, FILE, _as_bytes(store.records))
+    return f"{store.problem}; it is kept as {aside}" if aside else ""
+
+
+def _as_bytes(records: dict[str, Record]) -> bytes:
+    workspaces = {
+        root: {"owner": record.owner, "trusted_at": record.trusted_at, "acts": [list(act) for act in record.acts]}
+        for root, record in sorted(records.items())
+    }
+    return f"{json.dumps({'version': VERSION, 'workspaces': workspaces}, indent=1)}\n".encode("ascii")
+
+
+def kept_texts(texts: Iterable[str]) -> list[str]:
+    """What is written down of each: secrets never are, and not more than a person would read."""
+    from kitbag.store.redaction import Redactor
+
+    redactor = Redactor.of_environment(os.environ)
+    return [_cut(redactor.text(text)) for text in texts]
+
+
+def _cut(text: str) -> str:
+    more = len(text) - _MOST_TEXT
+    return text if more <= 0 else f"{text[:_MOST_TEXT]}... ({more:,} more characters)"

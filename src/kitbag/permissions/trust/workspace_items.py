@@ -1,0 +1,364 @@
+"""What a workspace brings: skills, agents, commands, personas, memory, settings, servers, hooks, and what each can do.
+
+Inert: files are read, nothing is run, resolved or connected to. Bounded in files, bytes, folders and time; what was
+not seen for that is said, and then `whole` is False. Used by trust; uses the library's walks and workspace_acts.
+"""
+
+import json
+import os
+from typing import Final, Literal, NamedTuple
+
+from kitbag.errors import Diagnostic
+from kitbag.library.agent_document import is_data_file, read_document
+from kitbag.library.agents import read_agent
+from kitbag.library.discover import Scan, scan_root
+from kitbag.library.item_files import agent_files, name_of_unread, persona_files
+from kitbag.library.personas import read_persona
+from kitbag.library.scopes import PROJECT_FOLDERS, Places, Root, find_roots
+from kitbag.library.skills import COMMAND, FLAT, Skill, read_skill
+from kitbag.library.skills_manifest import apply_manifest
+from kitbag.permissions.trust.bounded_reader import Bounds, Reading, SpentError
+from kitbag.permissions.trust.capabilities import (
+    Act,
+    configuration_acts,
+    document_acts,
+    field_acts,
+    files_run_by,
+    setting_acts,
+    strings_of,
+    text_acts,
+)
+from kitbag.settings import read_toml
+from kitbag.text.source_files import LINK_OUTSIDE
+
+ItemKind = Literal[
+    "skill", "command", "agent", "persona", "team", "manifest", "memory", "task", "settings", "configuration", "plugin",
+    "hook", "link",
+]  # fmt: skip
+ITEM_KINDS: Final[tuple[ItemKind, ...]] = (
+    "settings", "configuration", "hook", "plugin", "skill", "command", "agent", "task", "persona", "team", "manifest",
+    "memory", "link",
+)  # fmt: skip
+_MEMORY = (
+    "CLAUDE.md", "CLAUDE.local.md", ".claude/CLAUDE.md", "AGENTS.md", "AGENTS.override.md", "GEMINI.md",
+    ".gemini/GEMINI.md", ".kitbag/AGENTS.md", ".github/copilot-instructions.md", ".cursorrules", ".windsurfrules",
+)  # fmt: skip
+_MEMORY_FOLDERS = (".claude/rules", ".cursor/rules", ".github/instructions", ".kitbag/rules")
+_MEMORY_FILES = (".md", ".mdc", ".markdown", ".txt")
+_SERVER_FILES = (".mcp.json", ".kitbag/mcp.json", ".vscode/mcp.json", ".cursor/mcp.json", ".github/mcp.json")
+_OWN_SERVERS = frozenset(_SERVER_FILES[:2])
+_CONFIGURATION = (
+    ".kitbag/hooks.json", ".claude/settings.json", ".claude/settings.local.json", ".gemini/settings.json",
+    ".opencode/opencode.json", ".opencode/opencode.jsonc", "opencode.json", "opencode.jsonc", ".cursor/hooks.json",
+    ".codex/config.toml", ".codex/hooks.json",
+)  # fmt: skip
+_PLUGIN_FILES = (".claude-plugin/plugin.json", ".claude-plugin/marketplace.json", "gemini-extension.json")
+_HOOK_FOLDERS = (
+    ".kitbag/hooks", ".claude/hooks", ".github/hooks", ".cursor/hooks", ".gemini/hooks", ".codex/hooks",
+    ".opencode/plugin", ".opencode/plugins", ".opencode/tool", ".opencode/tools",
+)  # fmt: skip
+_TASKS: Final = ".kitbag/tasks"
+_FOLDERS = (*PROJECT_FOLDERS, *_MEMORY_FOLDERS, *_HOOK_FOLDERS, _TASKS)
+_TASK_FILES = (".json", ".yaml", ".yml", ".md")
+_NOT_OURS: Final = "Kitbag does not run it"
+
+
+class Item(NamedTuple):
+    kind: ItemKind
+    name: str
+    path: str
+    """Relative to the workspace; absolute for what a link leads out to."""
+    acts: tuple[Act, ...] = ()
+    problem: str = ""
+    """Why it could not be read."""
+
+
+class Found(NamedTuple):
+    items: tuple[Item, ...]
+    whole: bool
+    """False: a bound was reached, or a folder could not be looked into."""
+    problems: tuple[str, ...]
+
+
+def look(places: Places, bounds: Bounds = Bounds()) -> Found:  # noqa: B008 - a NamedTuple can't be changed
+    return _Look(places, bounds).run()
+
+
+class _Look:
+    def __init__(self, places: Places, bounds: Bounds) -> None:
+        self.places = places
+        self.reading = Reading(places, bounds)
+        self.items: list[Item] = []
+
+    def run(self) -> Found:
+        reading = self.reading
+        try:
+            for directory in self.places.project_dirs:
+                self._settings(directory)
+                self._configuration(directory)
+                self._memory(directory)
+                self._hook_folders(directory)
+                self._tasks(directory)
+            self._library()
+            self._other_links()
+        except SpentError as error:
+            reading.missed(f"{error}; the rest was not looked at")
+        self.items.sort(key=lambda item: (ITEM_KINDS.index(item.kind), item.path))
+        return Found(tuple(self.items), reading.whole, tuple(dict.fromkeys(reading.problems)))
+
+    def _add(self, kind: ItemKind, name: str, path: str, acts: list[Act], problem: str = "") -> None:
+        acts = acts + self._files_run(acts, os.path.dirname(path)) + self.reading.link(path, name, problem)
+        self.items.append(Item(kind, name, self.reading.relative(path), tuple(dict.fromkeys(acts)), problem))
+
+    # --- files of known names ----------------------------------------------------------------------
+
+    def _settings(self, directory: str) -> None:
+        path = os.path.join(directory, ".kitbag", "settings.toml")
+        if not os.path.lexists(path):
+            return
+        text, problem = self.reading.text(path)
+        acts: list[Act] = []
+        if not problem:
+            try:
+                acts = setting_acts(read_toml(text))
+            except (ValueError, RecursionError):
+                acts = [Act("setting", text)] if text.strip() else []
+                problem = "not valid TOML; nothing in it is used"
+        self._add("settings", "settings.toml", path, acts, problem)
+
+    def _configuration(self, directory: str) -> None:
+        named: tuple[tuple[ItemKind, tuple[str, ...]], ...] = (
+            ("configuration", _SERVER_FILES),
+            ("configuration", _CONFIGURATION),
+            ("plugin", _PLUGIN_FILES),
+        )
+        for kind, names in named:
+            for name in names:
+                path = os.path.join(directory, name)
+                if os.path.lexists(path):
+                    text, problem = self.reading.text(path)
+                    acts, wrong = _read_configuration(text, name, names is _SERVER_FILES) if not problem else ([], "")
+                    self._add(kind, name, path, acts, problem or wrong)
+
+    def _memory(self, directory: str) -> None:
+        paths = [path for name in _MEMORY if os.path.lexists(path := os.path.join(directory, name))]
+        for folder in _MEMORY_FOLDERS:
+            paths += [
+                path
+                for path in self.reading.files_below(os.path.join(directory, folder))
+                if path.endswith(_MEMORY_FILES)
+            ]
+        for path in paths:
+            text, problem = self.reading.text(path)
+            self._add("memory", os.path.basename(path), path, text_acts(text), problem)
+
+    def _hook_folders(self, directory: str) -> None:
+        for folder in _HOOK_FOLDERS:
+            for path in self.reading.files_below(os.path.join(directory, folder)):
+                acts, problem = self.reading.script(path, self.reading.relative(path))
+                self._add("hook", os.path.basename(path), path, [act._replace(note=_NOT_OURS) for act in acts], problem)
+
+    def _tasks(self, directory: str) -> None:
+        """Only those that would run something: a task is work to be done, not what a workspace is set up with."""
+        for path in self.reading.files_below(os.path.join(directory, _TASKS), deepest=0):
+            if path.endswith(_TASK_FILES):
+                text, problem = self.reading.text(path)
+                acts = document_acts(text)[0] if path.endswith(".md") else _data_acts(text, path)
+                acts = [act for act in acts if act.kind in ("command", "environment")]
+                if acts or os.path.islink(path):
+                    self._add("task", os.path.splitext(os.path.basename(path))[0], path, acts, problem)
+
+    # --- the library's items ------------------------------------------------------------------------
+
+    def _roots(self, *kinds: Literal["skills", "commands", "agents", "personas"]) -> list[Root]:
+        return [
+            root for kind in kinds for root in find_roots(self.places, kind, builtin=False) if root.scope == "project"
+        ]
+
+    def _library(self) -> None:
+        diagnostics: list[Diagnostic] = []
+        personas = [
+            (path, root, team) for root in self._roots("personas") for path, team in persona_files(root, diagnostics)
+        ]
+        self._links(diagnostics, "persona")
+        agents: list[tuple[str, Root]] = []
+        teams = self._teams(personas)
+        for root in self._roots("skills", "commands"):
+            scan = self._scan(root, teams if root.kind == "skills" else frozenset())
+            skills = scan.skills
+            manifest = os.path.join(root.path, "manifest.json")
+            if root.kind == "skills" and os.path.lexists(manifest):
+                self.reading.pay(1)
+                found: list[Diagnostic] = []
+                skills, _ = apply_manifest(root, skills, found)
+                problem = next((one.problem for one in found if one.code == LINK_OUTSIDE), "")
+                self._add("manifest", "manifest.json", manifest, [], problem)
+            for skill in skills:
+                self._skill(skill)
+            for side in scan.sides:
+                path = os.path.join(root.path, side.location)
+                if side.kind == "subagent":
+                    agents.append((path, root))
+                elif side.kind == "persona":
+                    personas.append((path, root, side.team))
+                else:
+                    text, problem = self.reading.text(path)
+                    self._add("team", side.team, path, text_acts(text), problem)
+        for root in self._roots("agents"):
+            diagnostics = []
+            agents += [(path, root) for path in agent_files(root, diagnostics, self.reading.bounds.agent_folders)]
+            self._unseen(diagnostics)
+            self._links(diagnostics, "agent")
+        for path, root in agents:
+            self._agent(path, root)
+        for path, root, team in personas:
+            self._persona(path, root, team)
+
+    def _teams(self, personas: list[tuple[str, Root, str]]) -> frozenset[str]:
+        """As the registry finds them: folders of skills that are teams because a persona says so."""
+        others = [root for root in find_roots(self.places, "personas", builtin=False) if root.scope != "project"]
+        files = personas + [(path, root, team) for root in others for path, team in persona_files(root, [])]
+        found: set[str] = set()
+        for path, root, team in files:
+            self.reading.pay(1)
+            if team:
+                found.add(team)
+            elif (persona := read_persona(path, root)[0]) and persona.team:
+                found.add(persona.team)
+        return frozenset(found)
+
+    def _scan(self, root: Root, teams: frozenset[str]) -> Scan:
+        def reader(
+            root: Root, location: str, path: str, name: str, team: str, group: str, flags: int
+        ) -> tuple[Skill | None, list[Diagnostic]]:
+            self.reading.pay()
+            return read_skill(root, location, path, name, team, group, flags)
+
+        scan = scan_root(root, reader, teams, self.reading.bounds.folders)
+        self._unseen(scan.diagnostics)
+        kind: ItemKind = "command" if root.kind == "commands" else "skill"
+        self._links(scan.diagnostics, kind)
+        read = {skill.path for skill in scan.skills}
+        for one in scan.diagnostics:
+            if (
+                one.severity == "error"
+                and one.code != LINK_OUTSIDE
+                and one.file not in read
+                and os.path.lexists(one.file)
+                and not os.path.isdir(one.file)
+            ):
+                self._add(kind, name_of_unread(one.file), one.file, [], one.problem)
+        return scan
+
+    def _links(self, diagnostics: list[Diagnostic], kind: ItemKind) -> None:
+        """Files and folders that are not read because a link leads out of the workspace."""
+        for one in diagnostics:
+            if one.code == LINK_OUTSIDE:
+                self._add(kind, name_of_unread(one.file), one.file, [], one.problem)
+
+    def _other_links(self) -> None:
+        """Links in the folders of items that are no item's own: to a folder, to nowhere, to what is known already."""
+        known: set[str] = set()
+        for path in self.reading.linked:
+            while path and path not in known:
+                known.add(path)
+                path = os.path.dirname(path)
+        for directory in self.places.project_dirs:
+            for folder in _FOLDERS:
+                for path in self.reading.links_below(directory, folder):
+                    relative = self.reading.relative(path)
+                    if relative not in known:
+                        known.add(relative)
+                        why = self.reading.refusal(path)
+                        self._add("link", os.path.basename(path), path, [], f"not read: {why}" if why else "")
+
+    def _unseen(self, diagnostics: list[Diagnostic]) -> None:
+        """A folder that can't be listed, or too many of them."""
+        for one in diagnostics:
+            if one.code == "too-many-directories" or (one.code == "unreadable" and os.path.isdir(one.file)):
+                self.reading.missed(f"{self.reading.relative(one.file)}: {one.problem}")
+
+    def _skill(self, skill: Skill) -> None:
+        text, problem = self.reading.text(skill.path)
+        acts = document_acts(text)[0]
+        if not skill.flags & (FLAT | COMMAND):
+            acts += self._bundle(skill)
+        self._add("command" if skill.flags & COMMAND else "skill", skill.full_name, skill.path, acts, problem)
+
+    def _bundle(self, skill: Skill) -> list[Act]:
+        """What lies in a skill's folder and can act; prose and pictures can't."""
+        acts: list[Act] = []
+        for path in self.reading.files_below(skill.directory):
+            relative = path[len(skill.directory) + 1 :]
+            if relative != os.path.basename(skill.location):
+                found, problem = self.reading.script(path, relative, only_acting=True)
+                acts += found + (self.reading.link(path, relative, problem) if os.path.islink(path) else [])
+        return acts
+
+    def _agent(self, path: str, root: Root) -> None:
+        self.reading.pay(1)
+        agent, notes = read_agent(path, root)
+        if agent is None:
+            problem = next((note.problem for note in notes if note.severity == "error"), "")
+            if problem:
+                self._add("agent", os.path.basename(path), path, [], problem)
+            return
+        text, problem = self.reading.text(path)
+        if is_data_file(path):
+            document, _ = read_document(path, root.boundary)
+            fields = document.metadata if document is not None else {}
+            acts = field_acts(fields) + [act for one in strings_of(fields) for act in text_acts(one, 0)]
+        else:
+            acts = document_acts(text)[0]
+        note = f"runs as {agent.permission_mode}"
+        acts = [act._replace(note=note) if act.kind == "mode" else act for act in acts]
+        self._add("agent", agent.full_name, path, acts, problem)
+
+    def _persona(self, path: str, root: Root, team: str) -> None:
+        self.reading.pay(1)
+        persona, notes = read_persona(path, root, team)
+        if persona is None:
+            self._add("persona", os.path.basename(path), path, [], notes[0].problem if notes else "can't be read")
+        else:
+            self._add("persona", persona.full_name, path, text_acts(persona.system_prompt_additions, 0))
+
+    # --- files that are run -------------------------------------------------------------------------
+
+    def _files_run(self, started_by: list[Act], directory: str) -> list[Act]:
+        """The scripts of the workspace that commands, hooks and servers start; what those run in turn is not known."""
+        found: list[Act] = []
+        for words in files_run_by(started_by):
+            for word in words:
+                path = self.reading.file_of(word, directory)
+                if path:
+                    name = self.reading.relative(path)
+                    acts, problem = self.reading.script(path, name)
+                    # What can't be read is bound too: another thing in its place is a change.
+                    found += acts or [Act("script", name, note=problem)]
+                    found += self.reading.link(path, name, problem)
+                    break
+        return found
+
+
+def _read_configuration(text: str, name: str, is_server_map: bool) -> tuple[list[Act], str]:
+    problem = ""
+    try:
+        if name.endswith(".toml"):
+            acts = configuration_acts(read_toml(text))
+        else:
+            acts = configuration_acts(json.loads(text), is_server_map)
+    except (ValueError, RecursionError):
+        # Another tool may read it all the same, so all of it counts.
+        acts = [Act("hook", text)] if text.strip() else []
+        problem = "can't be read; all of it counts"
+    return [act._replace(note="" if name in _OWN_SERVERS else _NOT_OURS) for act in acts], problem
+
+
+def _data_acts(text: str, path: str) -> list[Act]:
+    from kitbag.text.safe_yaml import YamlError, read_yaml
+
+    try:
+        value: object = json.loads(text) if path.endswith(".json") else read_yaml(text)[0]
+    except (ValueError, RecursionError, YamlError):
+        return text_acts(text)
+    return [act for one in strings_of(value) for act in text_acts(one, 0)]

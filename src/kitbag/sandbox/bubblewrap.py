@@ -1,0 +1,338 @@
+"""The bubblewrap sandbox: namespaces of its own, everything read-only, the workspace writable when asked for.
+
+Found by trying, from the strongest set of options to the weakest that still keeps every promise. The process
+namespace ends with the command, so nothing of it stays. Used by sandbox; uses sandbox_view and sandbox_mounts for
+what a command sees, sandbox_filter for the system calls it has, and the command runner.
+"""
+
+import contextlib
+import itertools
+import json
+import os
+import re
+import select
+import stat
+import time
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from kitbag.permissions.model import Profile, Workspace, is_inside
+from kitbag.processes.command_runner import Command, Ran, Tick, run_command
+from kitbag.processes.process_table import is_pid
+from kitbag.sandbox.filesystem_view import SCRATCH, environment_inside, environment_outside, real_workspace, view_of
+from kitbag.sandbox.mounts import EMPTY_FILE, Mounts, held_still
+from kitbag.sandbox.placeholders import SandboxError
+from kitbag.sandbox.seccomp import seccomp_program
+
+SCRATCH_FOLDER: Final = "/tmp"  # noqa: S108 - a private one
+_FIRST_PLACES = ("/usr/bin", "/bin", "/usr/local/bin", "/run/current-system/sw/bin", "/run/wrappers/bin")
+_START_SECONDS = 10.0
+_END_SECONDS = 5.0
+_MOST_TRIES = 30
+"""To begin, while what is to be hidden or held goes away between our look and the mount."""
+_OWN = b"bwrap: "
+_LONGEST_COMPLAINT = 4_096
+# Without a user namespace, root runs without any capability. Without a /proc of its own there is none at all: the
+# machine's would show other processes, and through them the file system that we hide.
+_VARIANTS = (
+    ("--unshare-user", "--disable-userns", "--proc", "/proc"),
+    ("--unshare-user", "--proc", "/proc"),
+    ("--proc", "/proc"),
+    ("--unshare-user", "--tmpfs", "/proc"),
+    ("--tmpfs", "/proc"),
+)
+
+
+class _NotStartedError(SandboxError):
+    """It can be tried again: the command did not run."""
+
+
+class Bubblewrap(NamedTuple):
+    program: str
+    version: str
+    options: tuple[str, ...]
+
+
+class _Descriptors:
+    """Open while the sandbox is made."""
+
+    __slots__ = ("_open",)
+
+    def __init__(self) -> None:
+        self._open: list[int] = []
+
+    def holding(self, content: bytes) -> str:
+        """One to read this from."""
+        if not content:
+            descriptor = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        else:
+            descriptor = os.memfd_create("kitbag", os.MFD_CLOEXEC)
+            os.write(descriptor, content)
+            os.lseek(descriptor, 0, os.SEEK_SET)
+        self._open.append(descriptor)
+        return str(descriptor)
+
+    @property
+    def all(self) -> tuple[int, ...]:
+        return tuple(self._open)
+
+    def close(self) -> None:
+        for descriptor in self._open:
+            os.close(descriptor)
+        self._open.clear()
+
+
+class _Status:
+    """What bubblewrap tells about itself: whether the command was started, and which process holds its namespace."""
+
+    __slots__ = ("_read", "_text", "_write", "first_process")
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        os.set_blocking(self._read, False)
+        self._text = b""
+        self.first_process: int | None = None
+
+    @property
+    def descriptor(self) -> int:
+        return self._write
+
+    def begin(self) -> None:
+        self._close_ours()
+        deadline = time.monotonic() + _START_SECONDS
+        while b"\n" not in self._text and self._more(deadline - time.monotonic()):
+            pass
+        pid = self._said("child-pid")
+        if is_pid(pid):
+            with contextlib.suppress(OSError, AttributeError):
+                self.first_process = os.pidfd_open(pid)
+
+    def command_ran(self) -> bool:
+        while self._more(0):
+            pass
+        return self._said("exit-code") is not None
+
+    def wait_for_end(self) -> bool:
+        """Until nothing lives in the namespace: its first process ends after all others."""
+        if self.first_process is None:
+            return True
+        poller = select.poll()
+        poller.register(self.first_process, select.POLLIN)
+        return bool(poller.poll(_END_SECONDS * 1000))
+
+    def close(self) -> None:
+        self._close_ours()
+        os.close(self._read)
+        if self.first_process is not None:
+            os.close(self.first_process)
+            self.first_process = None
+
+    def _close_ours(self) -> None:
+        if self._write >= 0:
+            os.close(self._write)
+            self._write = -1
+
+    def _more(self, seconds: float) -> bool:
+        poller = select.poll()
+        poller.register(self._read, select.POLLIN)
+        if not poller.poll(max(0.0, seconds) * 1000):
+            return False
+        chunk = os.read(self._read, 4096)
+        self._text += chunk
+        return bool(chunk)
+
+    def _said(self, key: str) -> int | None:
+        for line in self._text.splitlines():
+            with contextlib.suppress(ValueError):
+                found: Any = json.loads(line)
+                if isinstance(found, dict) and key in found:
+                    return int(found[key])  # pyright: ignore[reportUnknownArgumentType]
+        return None
+
+
+class _Heard:
+    """Passes on what a command prints, but not what bubblewrap itself says when it can't begin."""
+
+    __slots__ = ("_held", "_listener", "_passes")
+
+    def __init__(self, listener: Callable[[bytes], None]) -> None:
+        self._listener = listener
+        self._held = b""
+        self._passes = False
+
+    def take(self, chunk: bytes) -> None:
+        if self._passes:
+            return self._listener(chunk)
+        self._held += chunk
+        is_complaint = self._held.startswith(_OWN) or _OWN.startswith(self._held)
+        if not is_complaint or len(self._held) > _LONGEST_COMPLAINT:
+            self.release()
+        return None
+
+    def release(self) -> None:
+        self._passes = True
+        if self._held:
+            self._listener(self._held)
+        self._held = b""
+
+
+def run(
+    bubblewrap: Bubblewrap, command: Command, tick: Tick | None, profile: Profile, network: bool, workspace: Workspace
+) -> Ran:
+    """Raises SandboxError when the command did not run."""
+    workspace = real_workspace(workspace)
+    writable = workspace.write_roots if profile == "workspace" else ()
+    _check_roots(bubblewrap, writable, workspace)
+    inside = environment_inside(command.environment, workspace.home, SCRATCH_FOLDER)
+    for tries in itertools.count(1):
+        with held_still(writable, workspace) as still:
+            # Looked at last: somebody's sockets may come and go, and on a busy machine we are slow.
+            view = view_of(workspace, network, writable)
+            mounts = Mounts(view, still.held, writable, _numbers(bubblewrap.version))
+            ran = _start(bubblewrap, command, inside, tick, network, mounts)
+            has_lost = isinstance(ran, _NotStartedError) and mounts.has_lost_something()
+        if not isinstance(ran, _NotStartedError):
+            return ran._replace(notes=tuple(still.notes))
+        if tries >= _MOST_TRIES or (tries > 1 and not has_lost):
+            raise ran
+    raise AssertionError
+
+
+def _check_roots(bubblewrap: Bubblewrap, writable: Iterable[str], workspace: Workspace) -> None:
+    for root in writable:
+        if root == "/":
+            raise SandboxError("the workspace is the whole file system", "start Kitbag in a project's folder")
+        if is_inside(os.path.realpath(bubblewrap.program), root):
+            raise SandboxError(f"{bubblewrap.program} lies where commands can write", "use the one of the system")
+        if not os.path.isdir(root):
+            raise SandboxError(f"{root} is no folder", "correct `sandbox.writable` in your settings")
+    if not os.path.isdir(workspace.root):
+        raise SandboxError(f"{workspace.root} is not there any more", "start Kitbag in a folder that exists")
+
+
+def _start(
+    bubblewrap: Bubblewrap, command: Command, inside: dict[str, str], tick: Tick | None, network: bool, mounts: Mounts
+) -> Ran | _NotStartedError:
+    status, descriptors = _Status(), _Descriptors()
+    heard = _Heard(command.heard) if command.heard is not None else None
+    try:
+        options = ["--die-with-parent", "--new-session", "--unshare-all", *(["--share-net"] if network else [])]
+        options += ["--cap-drop", "ALL", "--json-status-fd", str(status.descriptor), "--chdir", command.directory]
+        program = seccomp_program()
+        if program:
+            options += ["--seccomp", descriptors.holding(program)]
+        options += ["--ro-bind", "/", "/", "--dev", "/dev", *bubblewrap.options]
+        if "--proc" in bubblewrap.options and os.geteuid() == 0:
+            options += [word for path in _kernel_settings() for word in ("--ro-bind", path, path)]
+        for option, path in mounts.arguments():
+            options += [*option, *([descriptors.holding(b"")] if option == (EMPTY_FILE,) else []), path]
+        scratch = {os.path.realpath(path) for path in SCRATCH}
+        options += [word for path in mounts.hidden_folders() if path not in scratch for word in ("--remount-ro", path)]
+        for name, value in inside.items():
+            options += ["--setenv", name, value]
+        words = descriptors.holding(b"".join(os.fsencode(option) + b"\0" for option in options))
+        ran = run_command(
+            command._replace(
+                environment=environment_outside(command.environment), heard=heard.take if heard is not None else None
+            ),
+            tick,
+            prefix=[bubblewrap.program, "--args", words, "--"],
+            descriptors=(status.descriptor, *descriptors.all),
+            started=status.begin,
+            nothing_outlives=True,
+        )
+        if not status.wait_for_end():
+            raise SandboxError("processes of the command could not be ended", "look for them with ps, and end them")
+        if not status.command_ran() and not ran.stopped and ran.status >= 0:
+            problem = ran.text.removeprefix("bwrap: ") or f"bubblewrap ended with status {ran.status}"
+            fix = "`kitbag doctor` says what protects you here"
+            return _NotStartedError(f"the sandbox could not be made: {problem}", fix)
+        if heard is not None:
+            heard.release()
+        return ran
+    finally:
+        status.close()
+        descriptors.close()
+
+
+@cache
+def _kernel_settings() -> tuple[str, ...]:
+    """What stands in /proc beside the processes. The kernel lets root write there whatever capabilities it has lost,
+    and a value such as `core_pattern` is a command that runs outside. Nobody but root may, so nobody else pays for it.
+    """
+    paths: list[str] = []
+    for name in sorted(os.listdir("/proc")):
+        state = os.lstat(f"/proc/{name}") if not name.isdecimal() else None
+        if state is not None and (
+            stat.S_ISDIR(state.st_mode) or (stat.S_ISREG(state.st_mode) and state.st_mode & 0o222)
+        ):
+            paths.append(f"/proc/{name}")
+    return tuple(paths)
+
+
+def find() -> tuple[Bubblewrap | None, str]:
+    """The one that works here, and in what it falls short; or None, and why."""
+    places = [*_FIRST_PLACES, *os.environ.get("PATH", "").split(os.pathsep)]
+    found = [path for place in places if place.startswith("/") and os.access(path := f"{place}/bwrap", os.X_OK)]
+    if not found:
+        return None, "bubblewrap is not installed"
+    version = _version(found[0])
+    problem = ""
+    for options in _VARIANTS:
+        bubblewrap = Bubblewrap(found[0], version, options)
+        said = _try(bubblewrap)
+        if not said:
+            return bubblewrap, "" if "--proc" in options else "commands see no /proc"
+        problem = problem or said
+    return None, f"bubblewrap {version} is there but does not run: {problem}"
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in version.split(".") if number)
+
+
+def _version(program: str) -> str:
+    import subprocess
+
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        said = subprocess.run([program, "--version"], check=False, capture_output=True, timeout=5, env={})  # noqa: S603
+        return (re.findall(r"\d+(?:\.\d+)+", said.stdout.decode(errors="replace")) or [""])[0]
+    return ""
+
+
+_TRIAL = """
+echo x > free || exit 11
+echo x > .git/config && exit 12
+echo x > .mcp.json && exit 13
+echo x > ../outside && exit 14
+[ -e "$TRIAL_HIDDEN" ] && exit 15
+(exec 3<>"/dev/tcp/127.0.0.1/$TRIAL_PORT") && exit 16
+(exec 3<>/proc/sys/kernel/core_pattern) && exit 17
+exit 42
+"""
+
+
+def _try(bubblewrap: Bubblewrap) -> str:
+    """What is wrong with it here: a real run must do what it may and fail in what it may not."""
+    import socket
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="kitbag-") as base, socket.create_server(("127.0.0.1", 0)) as server:
+        root = os.path.realpath(base)
+        os.makedirs(f"{root}/workspace/.git")
+        os.makedirs(f"{root}/home/.ssh")
+        for path in (f"{root}/workspace/.git/config", f"{root}/home/.ssh/key"):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write("before\n")
+        workspace = Workspace(f"{root}/workspace", f"{root}/home", f"{root}/home/.kitbag", also_readable=(root,))
+        environment = {"PATH": "/usr/bin:/bin", "TRIAL_HIDDEN": f"{root}/home/.ssh/key"}
+        environment["TRIAL_PORT"] = str(server.getsockname()[1])
+        command = Command(_TRIAL, workspace.root, environment, 10, 2000)
+        try:
+            ran = run(bubblewrap, command, None, "workspace", False, workspace)
+        except SandboxError as error:
+            return error.problem
+        if ran.status != 42 or os.path.exists(f"{root}/outside") or os.path.lexists(f"{root}/workspace/.mcp.json"):
+            return f"it does not hold what it should ({ran.status}): {ran.text}"
+    return ""

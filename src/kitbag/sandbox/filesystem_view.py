@@ -1,0 +1,112 @@
+"""What a sandboxed command sees of the machine: where it may write, and what is hidden from it.
+
+Used by both sandboxes. Only what exists is named, and by its real path: what a link leads to is what has to be hidden.
+"""
+
+import os
+import stat
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from kitbag.permissions.model import Workspace, is_inside
+from kitbag.processes.command_runner import MARK
+from kitbag.sandbox.environment import scrubbed
+
+SCRATCH = ("/tmp", "/var/tmp")  # noqa: S108 - covered by private ones, not used
+"""Empty, writable and the command's own."""
+RUNTIME = ("/run", "/var/run")
+"""Where daemons listen. A socket can be connected to on a read-only mount too, so they are not there at all."""
+_RUNTIME_NEEDED = ("/run/current-system", "/run/opengl-driver", "/run/wrappers")
+
+_SECRET_FOLDERS = (
+    *(".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".password-store", ".terraform.d", ".fly", ".mozilla"),
+    *(".config/gcloud", ".config/gh", ".config/glab-cli", ".config/op", ".config/rclone", ".config/doctl"),
+    *(".config/github-copilot", ".config/google-chrome", ".config/chromium", ".config/BraveSoftware", ".thunderbird"),
+    *(".local/share/keyrings", ".local/share/kwalletd", ".bitcoin", ".ethereum", ".electrum"),
+)
+_SECRET_FILES = (
+    *(".netrc", ".npmrc", ".pypirc", ".git-credentials", ".config/git/credentials", ".pgpass", ".my.cnf", ".s3cfg"),
+    *(".boto", ".vault-token", ".terraformrc", ".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials"),
+    *(".m2/settings.xml", ".composer/auth.json", ".config/composer/auth.json", ".config/containers/auth.json"),
+    *(".config/hub", ".huggingface/token", ".cache/huggingface/token", ".claude.json", ".claude/.credentials.json"),
+    *(".codex/auth.json", ".gemini/oauth_creds.json", ".local/share/opencode/auth.json", ".Xauthority"),
+    *(".bash_history", ".zsh_history", ".sh_history", ".python_history", ".node_repl_history", ".psql_history"),
+    *(".mysql_history", ".sqlite_history", ".rediscli_history", ".local/share/fish/fish_history"),
+)
+_SYSTEM_SECRETS = ("/etc/shadow", "/etc/gshadow", "/etc/shadow-", "/etc/gshadow-", "/etc/security/opasswd")
+_KITBAG_SHOWN = ("skills", "agents", "commands", "personas", "plugins")
+"""Of the Kitbag home; the rest is settings, state and approvals."""
+_DOORS = ("DISPLAY", "WAYLAND_DISPLAY", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR", "DOCKER_HOST", "CONTAINER_HOST")
+
+
+class View(NamedTuple):
+    hidden_folders: tuple[str, ...]
+    hidden_files: tuple[str, ...]
+    shown: tuple[str, ...]
+    """Inside something hidden, and needed."""
+
+
+def real_workspace(workspace: Workspace) -> Workspace:
+    """By the paths that mounts and rules of the kernel go by."""
+    root, home, own, writable, readable = workspace
+    real = os.path.realpath
+    return Workspace(real(root), real(home), real(own), tuple(map(real, writable)), tuple(map(real, readable)))
+
+
+def view_of(workspace: Workspace, network: bool, writable: tuple[str, ...]) -> View:
+    """`writable` are the roots that may be written; what listens in those may be talked to."""
+    home, own = workspace.home, workspace.kitbag_home
+    places = [*SCRATCH, *RUNTIME, *(os.path.join(home, name) for name in _SECRET_FOLDERS), own]
+    folders = {os.path.realpath(path) for path in places if os.path.isdir(path)} - {"/"}
+    needed = [*workspace.read_roots, *(os.path.join(own, name) for name in _KITBAG_SHOWN), *_RUNTIME_NEEDED]
+    needed += ["/etc/resolv.conf"] if network else []
+    real = {os.path.realpath(path) for path in needed if os.path.exists(path)}
+    shown = {path for path in real if any(is_inside(path, folder) for folder in folders)}
+    files = {os.path.realpath(os.path.join(home, name)) for name in _SECRET_FILES} | set(_SYSTEM_SECRETS)
+    files |= {path for path in _listening() if not any(is_inside(path, root) for root in writable)}
+    hidden = {path for path in files if _is_other_file(path) and _is_visible(path, folders, shown)}
+    return View(tuple(sorted(folders)), tuple(sorted(hidden)), tuple(sorted(shown)))
+
+
+def _is_visible(path: str, hidden: Collection[str], shown: Collection[str]) -> bool:
+    """What is mounted closest to it counts."""
+    covered = max((len(folder) for folder in hidden if is_inside(path, folder)), default=0)
+    return covered <= max((len(place) for place in shown if is_inside(path, place)), default=0)
+
+
+def environment_inside(environment: Mapping[str, str], home: str, scratch: str) -> dict[str, str]:
+    """No secrets, no addresses of doors that are closed; the mark is what the command runner gives it."""
+    kept = {name: value for name, value in scrubbed(environment.items()).items() if name not in (MARK, *_DOORS)}
+    return kept | {"HOME": home, "TMPDIR": scratch, "TMP": scratch, "TEMP": scratch}
+
+
+def environment_outside(environment: Mapping[str, str]) -> dict[str, str]:
+    """For the program that confines: not the command's, in which LD_LIBRARY_PATH may name a folder it can write."""
+    return {name: value for name, value in environment.items() if name == MARK}
+
+
+def _is_other_file(path: str) -> bool:
+    """Something that is there and is no folder."""
+    try:
+        return not stat.S_ISDIR(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _listening() -> set[str]:
+    """Sockets that a process of this machine listens at, wherever they lie: docker, agents, databases."""
+    try:
+        with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as file:
+            lines = file.read(4 << 20).splitlines()[1:]
+    except OSError:
+        return set()
+    paths = (line.split(maxsplit=7)[7:] for line in lines)
+    found = {os.path.realpath(path[0]) for path in paths if path and path[0].startswith("/")}
+    return {path for path in found if _is_socket(path)}
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    except OSError:
+        return False

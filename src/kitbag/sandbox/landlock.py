@@ -1,0 +1,247 @@
+"""The sandlock sandbox, where bubblewrap does not run: Landlock and seccomp, no namespaces, no carve-outs.
+
+Used by sandbox. Run as a program, by itself alone, it is what stands between the command runner and the shell: it
+reads what is allowed from a descriptor, confines the shell, waits for it, and ends everything that came of it.
+"""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, cast
+
+from kitbag.permissions.model import Profile, Workspace, is_inside
+from kitbag.processes.command_runner import Command, Ran, Tick, run_command
+from kitbag.processes.process_table import children
+from kitbag.processes.signals import end_child
+from kitbag.sandbox.filesystem_view import (
+    RUNTIME,
+    SCRATCH,
+    View,
+    environment_inside,
+    environment_outside,
+    real_workspace,
+    view_of,
+)
+from kitbag.sandbox.placeholders import SandboxError
+
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+# Landlock says who may write what is in a file, not who may change its permissions, owner, times and attributes.
+_CHANGING_CALLS = (
+    *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),
+    *("utime", "utimes", "futimesat", "utimensat", "setxattr", "lsetxattr", "fsetxattr", "setxattrat"),
+    *("removexattr", "lremovexattr", "fremovexattr", "removexattrat", "file_setattr"),
+)
+_UNKNOWN_CALLS = re.compile(r"unknown syscall or group name\(s\): ([\w, ]+)")
+_STARTED: Final = b"started\n"
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+
+
+def run(command: Command, tick: Tick | None, profile: Profile, network: bool, workspace: Workspace) -> Ran:
+    """Raises SandboxError when the command did not run.
+
+    With a writable workspace, control paths in it are not held, and of files elsewhere the permissions can be changed.
+    """
+    import tempfile
+
+    workspace = real_workspace(workspace)
+    writable = workspace.write_roots if profile == "workspace" else ()
+    if "/" in writable:
+        raise SandboxError("the workspace is the whole file system", "start Kitbag in a project's folder")
+    with tempfile.TemporaryDirectory(prefix="kitbag-", ignore_cleanup_errors=True) as scratch:
+        policy = {
+            "writable": [*writable, scratch, *(path for path in _DEVICES if os.path.exists(path))],
+            "denied": _denied(view_of(workspace, network, writable)),
+            "network": network,
+            "refused": [] if writable else _CHANGING_CALLS,
+            "directory": command.directory,
+            "environment": environment_inside(command.environment, workspace.home, scratch),
+        }
+        return _start(command._replace(environment=environment_outside(command.environment)), tick, policy)
+
+
+def _denied(view: View) -> list[str]:
+    """What can't be read. Other than a mount this can't show something inside, so around that it is cut out."""
+    found: list[str] = list(view.hidden_files)
+    usual = {os.path.realpath(path) for path in (*SCRATCH, *RUNTIME)}
+    for folder in view.hidden_folders:
+        if folder not in usual:
+            found += _around(folder, view.shown)
+    return found
+
+
+def _around(folder: str, shown: Iterable[str]) -> list[str]:
+    inside = [path for path in shown if is_inside(path, folder)]
+    if folder in inside:
+        return []
+    if not inside:
+        return [folder]
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    return [found for name in names for found in _around(os.path.join(folder, name), inside)]
+
+
+def _start(command: Command, tick: Tick | None, policy: dict[str, Any]) -> Ran:
+    told, tell = os.pipe()
+    policy_file = os.memfd_create("kitbag", os.MFD_CLOEXEC)
+    try:
+        os.write(policy_file, json.dumps(policy).encode())
+        os.lseek(policy_file, 0, os.SEEK_SET)
+        # Isolated: nothing of the folder that the command runs in may be imported.
+        module = [sys.executable, "-I", "-m", "kitbag.sandbox.landlock"]
+        prefix = [*module, str(policy_file), str(tell), "--"]
+        ran = run_command(command, tick, prefix=prefix, descriptors=(policy_file, tell))
+        os.set_blocking(told, False)
+        with contextlib.suppress(BlockingIOError):
+            if os.read(told, len(_STARTED)) == _STARTED:
+                return ran
+        if ran.stopped:
+            return ran
+        problem = ran.text or f"it ended with status {ran.status}"
+        raise SandboxError(f"the sandbox could not be made: {problem}", "`kitbag doctor` says what protects you here")
+    finally:
+        for descriptor in (told, tell, policy_file):
+            os.close(descriptor)
+
+
+def find() -> tuple[str, str]:
+    """The version that works here, or an empty text and why."""
+    import importlib.util
+    from importlib import metadata
+
+    if importlib.util.find_spec("sandlock") is None:
+        return "", "sandlock is not installed"
+    problem = _try()
+    if problem:
+        return "", f"sandlock is there but does not run: {problem}"
+    return metadata.version("sandlock"), ""
+
+
+_TRIAL = """
+echo x > "$TMPDIR/free" || exit 11
+echo x > new && exit 12
+chmod 700 . && exit 13
+cat "$TRIAL_HIDDEN" && exit 15
+(exec 3<>"/dev/tcp/127.0.0.1/$TRIAL_PORT") && exit 16
+(exec 3<>/proc/sys/kernel/core_pattern) && exit 17
+exit 42
+"""
+
+
+def _try() -> str:
+    import socket
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="kitbag-") as base, socket.create_server(("127.0.0.1", 0)) as server:
+        root = os.path.realpath(base)
+        os.makedirs(f"{root}/workspace")
+        os.makedirs(f"{root}/home/.ssh")
+        with open(f"{root}/home/.ssh/key", "w", encoding="utf-8") as file:
+            file.write("secret\n")
+        workspace = Workspace(f"{root}/workspace", f"{root}/home", f"{root}/home/.kitbag")
+        environment = {"PATH": "/usr/bin:/bin", "TRIAL_HIDDEN": f"{root}/home/.ssh/key"}
+        environment["TRIAL_PORT"] = str(server.getsockname()[1])
+        try:
+            ran = run(Command(_TRIAL, workspace.root, environment, 10, 2000), None, "read-only", False, workspace)
+        except SandboxError as error:
+            return error.problem
+        if ran.status != 42 or os.listdir(workspace.root):
+            return f"it does not hold what it should ({ran.status}): {ran.text}"
+    return ""
+
+
+# --- the program between ---------------------------------------------------------------------------------------
+
+
+def main(arguments: Sequence[str]) -> int:
+    """`POLICY-DESCRIPTOR STATUS-DESCRIPTOR -- COMMAND...`"""
+    policy_file, tell = int(arguments[0]), int(arguments[1])
+    _prepare()
+    with os.fdopen(policy_file, "rb") as file:
+        policy = cast("dict[str, Any]", json.loads(file.read()))
+    os.set_inheritable(tell, False)
+    try:
+        process = _confined(policy, list(arguments[3:]))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the command must not run without
+        sys.stderr.write(f"{error}\n")
+        return 125
+    os.write(tell, _STARTED)
+    result = _wait(process)
+    _end_children()
+    if result.exit_code >= 0 and result.signal <= 0:
+        return int(result.exit_code)
+    return 128 + (result.signal if result.signal > 0 else signal.SIGKILL)
+
+
+def _confined(policy: dict[str, Any], command: list[str]) -> Any:
+    from importlib import import_module
+
+    sandlock: Any = import_module("sandlock")
+    open_network = {"net_allow": [":*", "udp://*:*"], "net_allow_bind": ["*"]} if policy["network"] else {}
+    os.environ.update(policy["environment"])
+    refused: list[str] = policy["refused"]
+    while True:
+        sandbox = sandlock.Sandbox(
+            fs_readable=["/"],
+            fs_writable=policy["writable"],
+            fs_denied=policy["denied"],
+            cwd=policy["directory"],
+            extra_deny_syscalls=refused,
+            **open_network,
+        )
+        try:
+            return sandbox.popen(command)
+        except RuntimeError as error:
+            # Not every kind of machine has all of them.
+            unknown = _UNKNOWN_CALLS.search(str(error))
+            left = [name for name in refused if unknown and name not in unknown[1].split(", ")]
+            if not unknown or left == refused:
+                raise
+            refused = left
+
+
+def _prepare() -> None:
+    """What leaves its parent becomes our child, and we are told when Kitbag ends."""
+    import ctypes
+
+    library = ctypes.CDLL(None)
+    library.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.signal(signal.SIGTERM, _end)
+    library.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+def _wait(process: Any) -> Any:
+    """In a thread of its own, since a signal is only seen between two steps of this one."""
+    import threading
+
+    results: list[Any] = []
+    thread = threading.Thread(target=lambda: results.append(process.wait()), daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.2)
+    return results[0]
+
+
+def _end(number: int, _: object) -> None:
+    _end_children()
+    os._exit(128 + number)
+
+
+def _end_children() -> None:
+    for _ in range(100):
+        found = children()
+        if not found:
+            return
+        for pid in found:
+            end_child(pid)
+        with contextlib.suppress(OSError):
+            os.waitpid(-1, 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

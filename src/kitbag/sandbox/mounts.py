@@ -1,0 +1,118 @@
+"""What bubblewrap mounts where: what is hidden, what can be written, and what is held still in what can be written.
+
+Used by the bubblewrap sandbox; uses held_paths for the control paths, sandbox_placeholders for those that are missing,
+and sandbox_repositories for what no mount can hold.
+"""
+
+import contextlib
+import os
+from collections.abc import Generator, Iterable, Sequence
+from typing import NamedTuple
+
+from kitbag.permissions.model import Workspace, is_inside
+from kitbag.sandbox.filesystem_view import View
+from kitbag.sandbox.placeholders import Held, is_placeholder, link_error, placeholders
+from kitbag.sandbox.protected_paths import control_paths
+from kitbag.sandbox.repositories import disarm, links, repositories, restore
+
+EMPTY_FILE = "--ro-bind-data"
+_PERMISSIONS_SINCE = (0, 5)
+"""The version that can say which permissions an empty folder has."""
+
+
+class HeldStill(NamedTuple):
+    held: Sequence[Held]
+    notes: list[str]
+    """Filled at the end: what was undone."""
+
+
+@contextlib.contextmanager
+def held_still(writable: tuple[str, ...], workspace: Workspace) -> Generator[HeldStill, None, None]:
+    """What must not change in the writable roots. When it ends, what mounts can't hold is undone."""
+    if not writable:
+        yield HeldStill((), [])
+        return
+    control = control_paths(workspace)
+    for link in control.links:
+        # git would obey another repository there at once; other links can be put back in time.
+        if os.path.basename(link).casefold() == ".git":
+            raise link_error(link)
+    left = [path for path in control.existing if is_placeholder(path)]
+    existing = {*control.existing} - {*left}
+    before = repositories(writable)
+    covered = {*existing, *control.missing, *left}
+    found = (path if os.path.basename(path) != "HEAD" else os.path.dirname(path) for path in before)
+    # Deeper than control paths are looked for: held whole, without regard to what git may need there.
+    existing.update(path for path in found if not any(is_inside(one, path) for one in covered))
+    pinned = {*control.pinned, *_folders_above(existing, writable)} - existing
+    kept = links(control.links)
+    with placeholders((*control.missing, *left), writable) as taken:
+        held = [Held(path, "parent") for path in pinned] + [Held(path, "there") for path in existing]
+        still = HeldStill((*held, *taken), [])
+        try:
+            yield still
+        finally:
+            made = repositories(writable) - before - {one.path for one in taken}
+            still.notes.extend((*disarm(made, writable), *restore(kept)))
+
+
+def _folders_above(paths: Iterable[str], roots: tuple[str, ...]) -> set[str]:
+    found: set[str] = set()
+    for path in paths:
+        parent = os.path.dirname(path)
+        while parent not in roots and parent not in found and any(is_inside(parent, root) for root in roots):
+            found.add(parent)
+            parent = os.path.dirname(parent)
+    return found
+
+
+class Mounts:
+    """Options for each path; outer folders come first, whatever the order in which they were named."""
+
+    __slots__ = ("_found",)
+
+    def __init__(self, view: View, held: Iterable[Held], writable: tuple[str, ...], version: tuple[int, ...]) -> None:
+        self._found: dict[str, tuple[int, tuple[str, ...]]] = {}
+        for path in view.hidden_folders:
+            self._add(path, 1, "--tmpfs")
+        for path in view.shown:
+            self._add(path, 2, "--ro-bind", path)
+        for path in writable:
+            self._add(path, 3, "--bind", path)
+        for one in held:
+            if not _is_hidden(one.path, view, writable):
+                self._add(one.path, 3 if one.kind == "parent" else 4, *_option(one, version))
+        for path in view.hidden_files:
+            self._add(path, 5, "--ro-bind", "/dev/null")
+
+    def _add(self, path: str, rank: int, *option: str) -> None:
+        """Of two for one path the one with the higher rank counts."""
+        if path not in self._found or self._found[path][0] <= rank:
+            self._found[path] = (rank, option)
+
+    def arguments(self) -> Generator[tuple[tuple[str, ...], str], None, None]:
+        """Options and the path they are for."""
+        for path in sorted(self._found, key=lambda path: (path.count("/"), path)):
+            yield self._found[path][1], path
+
+    def has_lost_something(self) -> bool:
+        """Whether something that was there has gone away: no mount can lie on that."""
+        return not all(map(os.path.lexists, self._found))
+
+    def hidden_folders(self) -> list[str]:
+        return [path for path, (rank, _) in self._found.items() if rank == 1]
+
+
+def _option(one: Held, version: tuple[int, ...]) -> tuple[str, ...]:
+    if one.kind == "file":
+        return (EMPTY_FILE,)
+    if one.kind == "folder" and version >= _PERMISSIONS_SINCE:
+        # Quicker than a bind: for each of those bubblewrap reads the list of all mounts.
+        return ("--perms", "0555", "--tmpfs")
+    return ("--bind" if one.kind == "parent" else "--ro-bind", one.path)
+
+
+def _is_hidden(path: str, view: View, writable: tuple[str, ...]) -> bool:
+    """Below something that is hidden inside a writable root, not around it."""
+    root = max((len(root) for root in writable if is_inside(path, root)), default=0)
+    return any(is_inside(path, folder) and len(folder) > root for folder in view.hidden_folders)

@@ -1,0 +1,1 @@
+"""What a shell command line would run: parsed, taken apart and classified."""

@@ -1,0 +1,325 @@
+"""What the table in commands.toml knows of a command: whether it only reads, only edits, or neither.
+
+Used by `shell_parts` for the words of one command; `shell_programs` looks into the programs of sed, awk and find.
+Whatever isn't proven is "other". The file is read once per process.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any, Final, NamedTuple, cast
+
+from kitbag.shell.classification import OTHER, Arguments, Kind, Verdict
+from kitbag.shell.programs import CHECKS
+
+TRUSTED_DIRECTORIES: Final = ("/bin/", "/usr/bin/")
+_SUFFIX = re.compile(r"(--?[^=?^\s]*)(\^|\?|={1,2})?([rwp]*)")
+_ROLE = re.compile(r"(text|read|write)([?*+]?)")
+
+
+class Option(NamedTuple):
+    values: int
+    """How many it takes: 0, 1, 2."""
+    attached: bool
+    """It takes one only when it is attached to it."""
+    role: str
+    """Of r (a path that is read), w (one that is written) and p (it stands for the first operand)."""
+
+
+class Entry(NamedTuple):
+    kind: Kind
+    options: Mapping[str, Option]
+    operands: tuple[tuple[str, str], ...]
+    default: str
+    refuse: re.Pattern[str] | None
+    check: str
+    verbatim: bool
+    subcommands: Mapping[str, "Entry"]
+
+
+class Wrapper(NamedTuple):
+    options: Mapping[str, Option]
+    skip: int
+    assignments: bool
+    strips: bool
+    bare: bool
+    blocks: bool
+    joins: bool
+    unless: frozenset[str]
+
+
+class Table(NamedTuple):
+    commands: Mapping[str, Entry]
+    wrappers: Mapping[str, Wrapper]
+    global_options: Mapping[str, Mapping[str, Option]]
+    launchers: frozenset[str]
+    launchers_elsewhere: frozenset[str]
+    runs_others: frozenset[str]
+    """Every program in whose words another command may stand."""
+    launching_git: frozenset[str]
+    """Subcommands of git that run a command."""
+    launching_words: Mapping[str, frozenset[str]]
+    """Of a program: words after which any later one may be a command."""
+    launching_options: frozenset[str]
+    shells: frozenset[str]
+    shell_values: frozenset[str]
+    network: frozenset[str]
+    network_subcommands: Mapping[str, frozenset[str]]
+    safe_names: re.Pattern[str]
+    dangerous_names: re.Pattern[str]
+
+
+@cache
+def table() -> Table:
+    import tomllib
+
+    with open(os.path.join(os.path.dirname(__file__), "commands.toml"), "rb") as file:
+        data: dict[str, Any] = tomllib.load(file)
+    commands: dict[str, Entry] = {}
+    for name, fields in cast("dict[str, dict[str, Any]]", data["commands"]).items():
+        commands.update(dict.fromkeys(cast("list[str]", fields.get("names", [name])), _entry(fields)))
+    launchers = data["launchers"]
+    return Table(
+        commands=commands,
+        wrappers={name: _wrapper(fields) for name, fields in data["wrappers"].items()},
+        global_options={name: _options(text) for name, text in data["globals"].items()},
+        launchers=frozenset(launchers["names"]),
+        launchers_elsewhere=frozenset(launchers["elsewhere"]),
+        runs_others=frozenset(
+            (
+                *("find", "git", *launchers["names"], *launchers["elsewhere"], *launchers["words"]),
+                *(*data["wrappers"], *data["shells"]["names"]),
+            )
+        ),
+        launching_git=frozenset(launchers["git"]),
+        launching_words={name: frozenset(words) for name, words in launchers["words"].items()},
+        launching_options=frozenset(launchers["options"]["names"]),
+        shells=frozenset(data["shells"]["names"]),
+        shell_values=frozenset(data["shells"]["with_value"]),
+        network=frozenset(data["network"]["commands"]),
+        network_subcommands={name: frozenset(found) for name, found in data["network"]["subcommands"].items()},
+        safe_names=_names(data["assignments"]["safe"]),
+        dangerous_names=_names(data["assignments"]["dangerous"]),
+    )
+
+
+def _names(patterns: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(re.escape(pattern).replace(r"\*", r"\w*") for pattern in patterns))
+
+
+def _options(text: str) -> dict[str, Option]:
+    options: dict[str, Option] = {}
+    for word in text.split():
+        match = _SUFFIX.fullmatch(word)
+        if match is None:
+            raise ValueError(f"commands.toml: {word!r} is no option")
+        name, mark, role = match.groups()
+        options[name] = Option(len(mark) if mark and "=" in mark else 0, mark == "?", "p" if mark == "^" else role)
+    return options
+
+
+def _entry(fields: Mapping[str, Any]) -> Entry:
+    subcommands: dict[str, Entry] = {}
+    for name, inner in fields.get("with", {}).items():
+        subcommands.update(dict.fromkeys(inner.get("names", [name]), _entry(inner)))
+    return Entry(
+        kind=fields["kind"],
+        options=_options(fields.get("options", "")),
+        operands=tuple((match[1], match[2]) for match in _ROLE.finditer(fields.get("operands", ""))),
+        default=fields.get("default", ""),
+        refuse=re.compile(fields["refuse"]) if "refuse" in fields else None,
+        check=fields.get("check", ""),
+        verbatim=fields.get("verbatim", False),
+        subcommands=subcommands,
+    )
+
+
+def _wrapper(fields: Mapping[str, Any]) -> Wrapper:
+    return Wrapper(
+        options=_options(fields.get("options", "")),
+        skip=fields.get("skip", 0),
+        assignments=fields.get("assignments", False),
+        strips=fields.get("strips", False),
+        bare=fields.get("bare", False),
+        blocks=fields.get("blocks", False),
+        joins=fields.get("joins", False),
+        unless=frozenset(fields.get("unless", ())),
+    )
+
+
+def program_name(word: str) -> str:
+    """The name under which the table knows it; the word itself when it is a program of somewhere else."""
+    for directory in TRUSTED_DIRECTORIES:
+        if word.startswith(directory) and "/" not in word[len(directory) :]:
+            return word[len(directory) :]
+    return word
+
+
+def classify(words: tuple[str | None, ...]) -> Verdict:
+    """What a command does, from its words after wrappers."""
+    if not words or None in words:
+        return OTHER
+    known = cast("tuple[str, ...]", words)
+    entry = table().commands.get(program_name(known[0]))
+    if entry is None:
+        return OTHER
+    if entry.refuse is not None and any(entry.refuse.search(word) for word in known[1:]):
+        return OTHER
+    reads: tuple[str, ...] = ()
+    rest = known[1:]
+    default = entry.default
+    if entry.subcommands:
+        at = skip_options(rest, entry.options)
+        if at is None:
+            return OTHER
+        before = sort_arguments(rest[:at], entry.options, verbatim=False)
+        if before is None:
+            return OTHER
+        if at == len(rest):
+            return Verdict("read") if before.options and before.options[0][0] == "--version" else OTHER
+        inner = entry.subcommands.get(rest[at])
+        if inner is None:
+            return OTHER
+        reads, rest, entry = before.reads, rest[at + 1 :], inner
+    return _judge(entry, rest, reads, default)
+
+
+def _judge(entry: Entry, words: tuple[str, ...], reads: tuple[str, ...], default: str) -> Verdict:
+    arguments = sort_arguments(words, entry.options, entry.verbatim)
+    if arguments is None:
+        return OTHER
+    roles = _roles(entry, arguments)
+    if roles is None:
+        return OTHER
+    named = [path for path, role in zip(arguments.operands, roles, strict=True) if role == "read" and path != "-"]
+    reads = (*reads, *arguments.reads, *named)
+    if not named and default:
+        reads = (*reads, default)
+    writes = tuple(path for path, role in zip(arguments.operands, roles, strict=True) if role == "write")
+    verdict = Verdict(entry.kind, reads, (*arguments.writes, *writes))
+    if entry.check:
+        return CHECKS[entry.check](arguments, verdict)
+    return verdict
+
+
+def _roles(entry: Entry, arguments: Arguments) -> list[str] | None:
+    """What each operand is; None when there are too few or too many."""
+    roles: list[str] = []
+    left = len(arguments.operands)
+    wanted = entry.operands[1:] if arguments.has_program else entry.operands
+    for role, count in wanted:
+        if count in ("", "+") and not left:
+            return None
+        taken = left if count in ("*", "+") else min(left, 1)
+        roles += [role] * taken
+        left -= taken
+    return None if left else roles
+
+
+def skip_options(words: tuple[str | None, ...], options: Mapping[str, Option], at: int = 0) -> int | None:
+    """From here on, the place of the first word that is neither an option nor its value; None when that is unclear."""
+    while at < len(words):
+        word = words[at]
+        if word is None:
+            return None
+        if word == "--":
+            return at + 1
+        if word == "-" and "-" in options:
+            at += 1
+            continue
+        if not word.startswith("-") or word == "-":
+            return at
+        taken = _one_option(words, at, options)
+        if taken is None:
+            return None
+        at = taken[0]
+    return at
+
+
+def sort_arguments(words: tuple[str, ...], options: Mapping[str, Option], verbatim: bool) -> Arguments | None:
+    """None when there is an option that isn't known."""
+    if verbatim:
+        return Arguments((), words, (), (), False)
+    found: list[tuple[str, str | None]] = []
+    operands: list[str] = []
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if word == "--":
+            operands += words[at + 1 :]
+            break
+        if not word.startswith("-") or word == "-":
+            operands.append(word)
+            at += 1
+            continue
+        taken = _one_option(words, at, options)
+        if taken is None:
+            return None
+        at = taken[0]
+        found += taken[1]
+    roles = [(value, options[name].role) for name, value in found if name in options]
+    return Arguments(
+        options=tuple(found),
+        operands=tuple(operands),
+        reads=tuple(value for value, role in roles if value not in (None, "-") and "r" in role),
+        writes=tuple(value for value, role in roles if value is not None and "w" in role),
+        has_program=any("p" in role for _, role in roles),
+    )
+
+
+def _one_option(
+    words: tuple[str | None, ...], at: int, options: Mapping[str, Option]
+) -> tuple[int, list[tuple[str, str | None]]] | None:
+    """The options in the word at this place with their values, and the place after them."""
+    word = words[at]
+    assert word is not None
+    if word in options and (word.startswith("--") or len(word) != 2):
+        return _with_values(words, at, word, options[word])
+    if word.startswith("--"):
+        name, equals, value = word.partition("=")
+        option = options.get(name)
+        if option is None or not equals or not (option.attached or option.values == 1):
+            return None
+        return at + 1, [(name, value)]
+    if "-#" in options and word[1:].isascii() and word[1:].isdigit():
+        return at + 1, [("-#", word[1:])]
+    found: list[tuple[str, str | None]] = []
+    for index in range(1, len(word)):
+        name = "-" + word[index]
+        option = options.get(name)
+        if option is None:
+            return None
+        rest = word[index + 1 :]
+        if rest and (option.attached or option.values == 1):
+            return at + 1, [*found, (name, rest)]
+        if option.values:
+            taken = None if rest else _with_values(words, at, name, option)
+            return None if taken is None else (taken[0], [*found, *taken[1]])
+        found.append((name, None))
+    return at + 1, found
+
+
+def _with_values(
+    words: tuple[str | None, ...], at: int, name: str, option: Option
+) -> tuple[int, list[tuple[str, str | None]]] | None:
+    after = at + 1 + option.values
+    if after > len(words) or None in words[at + 1 : after]:
+        return None
+    return after, [(name, words[after - 1] if option.values else None)]
+
+
+def uses_network(words: tuple[str | None, ...]) -> bool:
+    """Whether a command is one that reaches out."""
+    if not words or words[0] is None:
+        return False
+    name = words[0].rsplit("/", 1)[-1]
+    known = table()
+    if name in known.network:
+        return True
+    wanted = known.network_subcommands.get(name)
+    if wanted is None:
+        return False
+    at = skip_options(words, known.global_options.get(name, {}), 1)
+    subcommand = "" if at is None or at >= len(words) else words[at] or ""
+    return "*" in wanted or subcommand in wanted

@@ -1,0 +1,96 @@
+"""Where each command of a text runs, relative to where the text starts, as far as `cd` makes that certain.
+
+Used by `shell_analysis`. A `cd` counts for what follows it with `&&`; after `;` it may have failed, so nobody knows.
+In loops, conditions, groups and functions nothing is known once the directory changes.
+"""
+
+import posixpath
+from collections.abc import Sequence
+
+from kitbag.shell.scan_model import Command, Frame, Scan
+from kitbag.shell.words import Word
+
+_MOVES = frozenset({"cd", "pushd", "popd"})
+# After them a `cd` may mean something else, or the directory may have changed.
+_UNSETTLES = frozenset(
+    {"eval", "source", ".", "alias", "shopt", "set", "enable", "builtin", "command", "trap", "unalias"}
+)
+
+
+class _State:
+    __slots__ = ("directory", "moved")
+
+    def __init__(self, directory: str | None) -> None:
+        self.directory = directory
+        self.moved = False
+
+
+def directories(found: Scan, words: Sequence[Sequence[Word]], start: str | None) -> list[str | None]:
+    """For each command in `found.commands`, which are sorted; `words` are theirs."""
+    unsettling = [_unsettles(command_words) for command_words in words]
+    if not any(unsettling):
+        return [start] * len(words)
+    if found.has_functions:
+        return [None] * len(words)  # a function runs wherever it is called
+    states: dict[int, _State] = {}
+    lost = {
+        command.frame.number
+        for command, unsettles in zip(found.commands, unsettling, strict=True)
+        if unsettles and command.frame.compound
+    }
+    answer: list[str | None] = []
+    for command, command_words, unsettles in zip(found.commands, words, unsettling, strict=True):
+        state = _state(command.frame, states, start, lost)
+        if state.moved and command.connector not in ("&&", "|", "|&"):
+            state.directory = None
+        answer.append(state.directory)
+        if unsettles:
+            state.directory = _after(command, command_words, state.directory)
+            state.moved = True
+    return answer
+
+
+def _unsettles(words: Sequence[Word]) -> bool:
+    if not words:
+        return False
+    name = words[0].value
+    return name is None or name in _UNSETTLES or any(word.value in _MOVES for word in words)
+
+
+def _state(frame: Frame, states: dict[int, _State], start: str | None, lost: set[int]) -> _State:
+    """A frame begins where the frame around it is."""
+    chain: list[Frame] = []
+    at: Frame | None = frame
+    while at is not None and at.number not in states:
+        chain.append(at)
+        at = at.outer
+    for inner in reversed(chain):
+        # Commands in a here document stand after what they belong to.
+        outside = states[inner.outer.number].directory if inner.outer else None if inner.number else start
+        states[inner.number] = _State(None if inner.number in lost else outside)
+    return states[frame.number]
+
+
+def _after(command: Command, words: Sequence[Word], before: str | None) -> str | None:
+    values = [word.value for word in words]
+    if values[0] != "cd" or command.redirects or command.assignments or "|" in (command.connector + command.after):
+        return None
+    if len(values) == 3 and values[1] in ("--", "-L"):
+        del values[1]
+    if len(values) != 2:
+        return None
+    target = values[1]
+    if target is None or not target or target.startswith(("-", "~")):
+        return None
+    parts = [part for part in target.split("/") if part not in ("", ".")]
+    if target.startswith("/"):
+        return None if ".." in parts else target
+    if before is None:
+        return None
+    if ".." not in parts:
+        return posixpath.join(before, *parts)
+    # Back where we came from. Other ways up depend on links, and on whether bash finds the directory at all.
+    came = [part for part in before.split("/") if part]
+    if all(part == ".." for part in parts) and len(parts) <= len(came) and not before.startswith("/"):
+        return "/".join(came[: len(came) - len(parts)])
+    return None

@@ -1,0 +1,246 @@
+"""Makes of each command that was found what permissions ask about: forms for rules, kind, paths, network, doubts.
+
+`shell_analysis` calls `build` for every command of a text; the rest of the package sees only `Simple`.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal, NamedTuple
+
+from kitbag.shell.classification import OTHER, Verdict
+from kitbag.shell.command_table import classify, skip_options, table, uses_network
+from kitbag.shell.scan import ASSIGNMENT
+from kitbag.shell.scan_model import Command
+from kitbag.shell.words import Word, read_word
+from kitbag.shell.wrappers import Levels, levels
+
+_MOST_FORMS: Final = 200_000
+"""Characters of forms; later ones are cut, so that a thousand wrappers don't make a thousand long texts."""
+_CUT: Final = 300
+_WHOLE_LEVELS: Final = 15
+_CUT_WORDS: Final = 8
+"""Of a command inside more than so many others, only the first words are a form."""
+_NO_FILE: Final = frozenset({"/dev/null", "/dev/stdin", "/dev/stdout", "/dev/stderr"})
+_DESCRIPTOR = re.compile(r"[0-9]*-?")
+_DEFAULT = re.compile(r"\$\{\w+(?:\[[^\]]*\])?:?[-=+?]([^{}]*)\}")
+_PLAIN = re.compile(r"[\w.,:@+-]+", re.ASCII)
+_CONNECTION = re.compile(r"/+dev/+(?:tcp|udp)(?:/|$)")
+# Builtins that evaluate what they are given: a subscript can run a command even from inside single quotes.
+_EVALUATES: Final = frozenset(
+    {
+        "let", "test", "[", "[[", "printf", "read", "unset", "declare", "typeset", "local", "export", "readonly",
+        "wait", "mapfile", "readarray", "getopts", "trap", "alias", "eval",
+    }
+)  # fmt: skip
+
+
+class Redirect(NamedTuple):
+    operator: str
+    target: str | None
+    """None: not known until it runs."""
+    writes: bool
+
+
+class Simple(NamedTuple):
+    """One command that would run, at any depth."""
+
+    raw: str
+    words: tuple[str | None, ...]
+    """Its words after wrappers, without quotes; None where one isn't known until it runs."""
+    forms: tuple[str, ...]
+    """Every text that a deny or ask rule is matched against."""
+    allow_form: str | None
+    """The one text that an allow rule is matched against; None: only a rule for all of Bash may match."""
+    assignments: tuple[tuple[str, str | None], ...]
+    redirects: tuple[Redirect, ...]
+    kind: Literal["read", "edit", "other"]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    """Paths it names, as written (a `~` stays), relative to `directory`."""
+    network: bool
+    directory: str | None
+    """Where it runs, relative to where the text starts (""), or absolute; None: not known."""
+    doubts: tuple[str, ...]
+    """Why it may not be approved without a question, whatever the table says."""
+
+
+class Built(NamedTuple):
+    part: Simple
+    texts: tuple[str, ...]
+    """Shell text that it runs."""
+    hints: tuple[str, ...]
+    """Words that may be shell text; what is found in them becomes forms of this part."""
+    runs_unknown: bool
+    """It runs a command or shell text that it gets from somewhere else, perhaps from other words of the text."""
+
+
+class Forms:
+    """Collects texts, each once, with a limit on how long they are together."""
+
+    __slots__ = ("_left", "_texts")
+
+    def __init__(self, texts: Iterable[str] = ()) -> None:
+        self._left = _MOST_FORMS
+        self._texts: dict[str, None] = {}
+        for text in texts:
+            self.add(text)
+
+    def add(self, text: str) -> None:
+        if len(text) > self._left:
+            text = text[:_CUT]
+        self._left -= len(text)
+        if text:
+            self._texts[text] = None
+
+    def add_words(self, words: Sequence[Word]) -> None:
+        """The forms of one command: as written, without quotes, by base name, without options before a subcommand."""
+        if not words:
+            return
+        self.add(" ".join(word.raw for word in words))
+        values = [word.bare if word.value is None else word.value for word in words]
+        if any(word.value != word.raw for word in words):
+            self.add(" ".join(filter(None, values)))
+        if words[0].value is None and "{" in words[0].raw:
+            # Braces make words of `{curl,x}`, and `${x:-curl}` most likely is what stands there.
+            self.add(" ".join([*re.split(r"[{},\s]+", values[0].strip("{}")), *values[1:]]))
+            self.add(" ".join([read_word(_DEFAULT.sub(r"\1", words[0].raw)).bare, *values[1:]]))
+        base = values[0].rsplit("/", 1)[-1]
+        if base != values[0]:
+            self.add(" ".join([base, *values[1:]]))
+        options = table().global_options.get(base)
+        if options and len(values) > 1 and values[1].startswith("-"):
+            place = skip_options(tuple(values), options, 1)
+            # Where the subcommand stands is unclear after an option that isn't known, so each word may be it.
+            for at in range(1, len(values)) if place is None else (place,):
+                self.add(" ".join([base, *values[at : at + _CUT_WORDS if place is None else None]]))
+
+    def add_levels(self, words: Sequence[Word], spans: Sequence[tuple[int, int]]) -> None:
+        for number, (start, end) in enumerate(spans):
+            self.add_words(words[start : end if number < _WHOLE_LEVELS else min(end, start + _CUT_WORDS)])
+
+    def texts(self) -> tuple[str, ...]:
+        return tuple(self._texts)
+
+
+def build(text: str, command: Command, words: Sequence[Word], directory: str | None) -> Built:
+    assignments = [_assignment(read_word(text[start:end])) for start, end in command.assignments]
+    values = tuple(word.value for word in words)
+    found = levels(values)
+    raw = text[command.start : command.end]
+    forms = Forms((raw,))
+    forms.add_levels(words, (*found.spans, *found.places))
+    redirects, connects = _redirects(text, command)
+    safe = all(table().safe_names.fullmatch(name) and _PLAIN.fullmatch(value or "") for name, value in assignments)
+    verdict = _verdict(values, found, safe) if words else Verdict("other" if assignments else "read")
+    hints = [*found.hints, *(value for _, value in assignments if value is not None and _evaluated(value))]
+    name = values[0] if values else ""
+    if name in _EVALUATES:
+        hints += [value for value in values if value is not None and _evaluated(value)]
+    part = Simple(
+        raw=raw,
+        words=values[found.inner :],
+        forms=forms.texts(),
+        allow_form=_allow_form(text, command, words, found, safe),
+        assignments=tuple(assignments),
+        redirects=redirects,
+        kind=verdict.kind,
+        reads=verdict.reads,
+        writes=verdict.writes,
+        network=connects
+        or (
+            verdict.kind != "read"
+            and any(uses_network(values[start : start + _CUT_WORDS]) for start, _ in (*found.spans, *found.places))
+        ),
+        directory=directory,
+        doubts=_doubts(values, found, assignments, connects, len(hints) > len(found.hints)),
+    )
+    runs_unknown = any(values[start] is None for start, end in found.spans if start < end)
+    return Built(part, found.texts, tuple(hints), found.reads_text or runs_unknown)
+
+
+def _assignment(word: Word) -> tuple[str, str | None]:
+    match = ASSIGNMENT.match(word.raw)
+    assert match is not None
+    name = match.group(1)
+    plain = match.end() == len(name) + 1
+    # An array, a subscript or `+=`: what it becomes isn't known.
+    value = read_word(word.raw[match.end() :]) if plain else None
+    return name, None if value is None else value.value
+
+
+def _evaluated(value: str) -> bool:
+    return "$(" in value or "`" in value or "${" in value or "<(" in value
+
+
+def _verdict(values: tuple[str | None, ...], found: Levels, safe: bool) -> Verdict:
+    start = found.allowed_from
+    if not safe or start is None or start != found.inner or found.texts or found.reads_text:
+        return OTHER
+    if any(value is not None and value.endswith("xargs") for value in values[:start]):
+        return OTHER  # it adds words that aren't known
+    return classify(values[start:])
+
+
+def _allow_form(text: str, command: Command, words: Sequence[Word], found: Levels, safe: bool) -> str | None:
+    before = [text[start:end] for start, end in command.assignments]
+    if not words:
+        return " ".join(before) or None
+    start = found.allowed_from
+    if start is None or words[start].value is None:
+        return None
+    if not safe:
+        start = 0
+    else:
+        before = []
+    return " ".join([*before, *(word.raw for word in words[start:])])
+
+
+def _redirects(text: str, command: Command) -> tuple[tuple[Redirect, ...], bool]:
+    """Those that touch a file, and whether one of them is a network connection."""
+    found: list[Redirect] = []
+    connects = False
+    for operator, (start, end) in command.redirects:
+        target = read_word(text[start:end]).value
+        if operator == "<<<" or (operator in (">&", "<&") and target is not None and _DESCRIPTOR.fullmatch(target)):
+            continue
+        if target in _NO_FILE:
+            continue
+        connects = connects or (target is not None and _CONNECTION.match(target) is not None)
+        found.append(Redirect(operator, target, operator not in ("<", "<&")))
+    return tuple(found), connects
+
+
+def _doubts(
+    values: tuple[str | None, ...],
+    found: Levels,
+    assignments: Sequence[tuple[str, str | None]],
+    connects: bool,
+    evaluates: bool,
+) -> tuple[str, ...]:
+    doubts = list(found.doubts)
+    for name, _ in assignments:
+        if table().dangerous_names.fullmatch(name) and not table().safe_names.fullmatch(name):
+            doubts.append(f"{name} decides what programs do")
+    if connects:
+        doubts.append("a redirection that opens a network connection")
+    if evaluates:
+        doubts.append("text in quotes that is evaluated later")
+    for start, end in found.spans:
+        words = values[start : min(end, start + _CUT_WORDS)]
+        if words and words[0] is None:
+            doubts.append("the command isn't known before it runs")
+        elif words and _hides_subcommand(words):
+            doubts.append("what the program is told to do isn't known before it runs")
+    return tuple(dict.fromkeys(doubts))
+
+
+def _hides_subcommand(words: tuple[str | None, ...]) -> bool:
+    options = table().global_options.get((words[0] or "").rsplit("/", 1)[-1])
+    if not options:
+        return False
+    for word in words[1:]:
+        if word is None:
+            return True
+        if not word.startswith("-"):
+            return False
+    return False

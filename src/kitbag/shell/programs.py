@@ -1,0 +1,252 @@
+"""Looks into what some programs are told: scripts of sed and awk, the expression of find, where cp writes.
+
+The functions of `CHECKS` are named by entries of commands.toml and called by `shell_table`. Each gets what the table
+found and answers with the same or with less; what it doesn't understand is "other".
+"""
+
+import posixpath
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from kitbag.shell.classification import OTHER, Arguments, Check, Verdict
+
+# --- sed: every command is looked at; r, R, w, W, e and their like in `s` make it "other" ---
+
+_SED_ADDRESS = re.compile(r"\s*(?:[0-9]+(?:~[0-9]+)?|\$|[+~][0-9]+)")
+_SED_SPACE = re.compile(r"[ \t\n;]*")
+_SED_PLAIN: Final = frozenset("pPdDgGhHxnNz=F")
+_SED_SUBSTITUTE_FLAGS = re.compile(r"[gpiIm0-9M]*")
+_SED_LABEL = re.compile(r"[ \t]*[A-Za-z0-9_]*[ \t]*(?=[;\n}]|$)")
+_SED_TEXT = re.compile(r"(?:[^\\\n]|\\.)*", re.DOTALL)
+_SED_NUMBER = re.compile(r"[ \t]*[0-9]*")
+_SED_END = re.compile(r"[ \t]*(?:[;\n]|(?=\})|#[^\n]*|$)")
+
+
+def _sed_is_harmless(script: str) -> bool:
+    at = 0
+    while True:
+        space = _SED_SPACE.match(script, at)
+        at = space.end() if space else at
+        if at >= len(script):
+            return True
+        after = _sed_command(script, at)
+        if after is None:
+            return False
+        at = after
+
+
+def _sed_command(script: str, at: int) -> int | None:
+    """The place after the command at this one; None when it isn't known to be harmless."""
+    addressed = _sed_addresses(script, at)
+    if addressed is None or addressed >= len(script):
+        return None
+    letter, at = script[addressed], addressed + 1
+    if letter in "{}":
+        return at
+    if letter == "#":
+        newline = script.find("\n", at)
+        return len(script) if newline < 0 else newline
+    if letter in "aic":
+        text = _SED_TEXT.match(script, at)
+        return text.end() if text else None
+    if letter in ":btT":
+        label = _SED_LABEL.match(script, at)
+        return label.end() if label else None
+    if letter in "sy":
+        middle = _sed_delimited(script, at)
+        end = None if middle is None else _sed_delimited(script, middle - 1)
+        if end is None:
+            return None
+        flags = _SED_SUBSTITUTE_FLAGS.match(script, end) if letter == "s" else None
+        at = flags.end() if flags else end
+    elif letter in "lLqQ":
+        number = _SED_NUMBER.match(script, at)
+        at = number.end() if number else at
+    elif letter not in _SED_PLAIN:
+        return None
+    ended = _SED_END.match(script, at)
+    return ended.end() if ended else None
+
+
+def _sed_addresses(script: str, at: int) -> int | None:
+    for turn in range(2):
+        if turn:
+            comma = re.compile(r"[ \t]*,[ \t]*").match(script, at)
+            if comma is None:
+                break
+            at = comma.end()
+        number = _SED_ADDRESS.match(script, at)
+        if number is not None:
+            at = number.end()
+        elif script.startswith(("/", "\\"), at):
+            opening = at if script[at] == "/" else at + 1
+            end = _sed_delimited(script, opening)
+            if end is None:
+                return None
+            at = end
+            while script.startswith(("I", "M"), at):
+                at += 1
+        elif turn:
+            return None
+        else:
+            break
+    negation = re.compile(r"[ \t]*(?:![ \t]*)*").match(script, at)
+    return negation.end() if negation else at
+
+
+def _sed_delimited(script: str, at: int) -> int | None:
+    """`at` is the opening delimiter; the place after the closing one."""
+    if at >= len(script):
+        return None
+    delimiter = script[at]
+    if delimiter in "\\\n" or delimiter.isalnum() or delimiter in " []":
+        return None
+    index = at + 1
+    while index < len(script) and script[index] != delimiter:
+        if script[index] == "\n":
+            return None
+        index += 2 if script[index] == "\\" else 1
+    if index >= len(script):
+        return None
+    # Some seds don't let a delimiter inside brackets end it: both readings have to be the same.
+    text = script[at + 1 : index]
+    return index + 1 if text.count("[") == text.count("]") else None
+
+
+def _sed(arguments: Arguments, verdict: Verdict) -> Verdict:
+    scripts = [value for name, value in arguments.options if name in ("-e", "--expression") and value is not None]
+    if not arguments.has_program:
+        scripts = [arguments.operands[0]]
+    if not _sed_is_harmless("\n".join(scripts)):
+        return OTHER
+    suffixes = [value or "" for name, value in arguments.options if name in ("-i", "--in-place")]
+    if not suffixes:
+        return verdict
+    if "/" in suffixes[-1] or "*" in suffixes[-1]:
+        return OTHER
+    backups = tuple(path + suffixes[-1] for path in verdict.reads if suffixes[-1])
+    return Verdict("edit", (), (*verdict.reads, *backups))
+
+
+# --- awk: no output redirected, no commands, no other files ---
+
+_AWK_DANGER = re.compile(
+    r">|(?<!\|)\|(?!\|)|\|\|\||@|`|\\\n|system|getline|close|fflush|ARGV|ARGC|SYMTAB|FUNCTAB|PROCINFO"
+)
+
+
+def _awk(arguments: Arguments, verdict: Verdict) -> Verdict:
+    programs = [value for _, value in arguments.options if value is not None]
+    return OTHER if any(_AWK_DANGER.search(text) for text in (*programs, arguments.operands[0])) else verdict
+
+
+# --- find: what stands between its tests is no path ---
+
+
+def _find(_arguments: Arguments, verdict: Verdict) -> Verdict:
+    reads = tuple(path for path in verdict.reads if path not in ("(", ")", "!", ","))
+    return Verdict("read", reads or (".",))
+
+
+# --- test, [ and [[ ---
+
+_FILE_TEST = re.compile(r"-[abcdefghkprsuwxGLNOS]")
+_TEXT_TEST = re.compile(r"-[znot]")
+_FILE_COMPARISON = re.compile(r"-(?:nt|ot|ef)")
+_NUMBER_COMPARISON = re.compile(r"-(?:eq|ne|lt|le|gt|ge)")
+_NUMBER = re.compile(r"-?[0-9]+")
+
+
+def _test(arguments: Arguments, _verdict: Verdict) -> Verdict:
+    words = arguments.operands
+    reads: list[str] = []
+    for index, word in enumerate(words):
+        before = words[index - 1] if index else ""
+        after = words[index + 1] if index + 1 < len(words) else ""
+        if _NUMBER_COMPARISON.fullmatch(word):
+            # Anything else is evaluated, and evaluating can run a command: `[[ a[$(id)] -eq 1 ]]`.
+            if not (_NUMBER.fullmatch(before) and _NUMBER.fullmatch(after)):
+                return OTHER
+        elif _FILE_COMPARISON.fullmatch(word):
+            reads += [before, after]
+        elif _FILE_TEST.fullmatch(before) and word not in ("]", "]]"):
+            reads.append(word)
+        elif len(word) == 2 and word[0] == "-" and not (_FILE_TEST.fullmatch(word) or _TEXT_TEST.fullmatch(word)):
+            return OTHER
+    return Verdict("read", tuple(path for path in reads if path))
+
+
+# --- Where cp and mv write ---
+
+
+def _copy(arguments: Arguments, verdict: Verdict) -> Verdict:
+    flags = {name for name, _ in arguments.options}
+    recursive = bool(flags & {"-r", "-R", "-a", "--recursive", "--archive"})
+    exactly = bool(flags & {"-T", "--no-target-directory"})
+    targets = arguments.writes
+    sources = arguments.operands
+    if len(targets) > 1:
+        return OTHER
+    if not targets:
+        if len(sources) < 2:
+            return OTHER
+        sources, targets = sources[:-1], sources[-1:]
+    target = targets[0]
+    names = [posixpath.basename(source.rstrip("/")) for source in sources]
+    moved = sources if verdict.writes != arguments.writes else ()  # the sources of mv are written too: they vanish
+    # What is copied may be a whole tree, and its parts would land beside what the target already holds.
+    if any(name in ("", ".", "..", "~") for name in names) or (recursive and exactly):
+        return Verdict("other", sources, (*moved, target))
+    return Verdict("edit", sources, (*moved, target, *(posixpath.join(target, name) for name in names if not exactly)))
+
+
+# --- Programs of which one form only shows something ---
+
+
+def _date(arguments: Arguments, verdict: Verdict) -> Verdict:
+    return verdict if all(word.startswith("+") for word in arguments.operands) else OTHER
+
+
+def _printf(arguments: Arguments, verdict: Verdict) -> Verdict:
+    form = arguments.operands[0]
+    # `-v` and `%n` assign a variable.
+    return OTHER if form.startswith("-") or re.search(r"%[^%a-zA-Z]*[hlLjzt]*n", form) else verdict
+
+
+def _ps(arguments: Arguments, verdict: Verdict) -> Verdict:
+    # Without those that show environments: `e` without a dash, and what -o may name.
+    return verdict if all(word in ("aux", "ax", "-e", "-f", "-ef", "-A") for word in arguments.operands) else OTHER
+
+
+def _list(arguments: Arguments, verdict: Verdict) -> Verdict:
+    lists = any(name in ("-l", "--list") for name, _ in arguments.options)
+    return verdict if lists or not arguments.operands else OTHER
+
+
+def _first(*words: str, alone: bool) -> Check:
+    """The first operand has to be one of these words."""
+
+    def check(arguments: Arguments, verdict: Verdict) -> Verdict:
+        if not arguments.operands:
+            return verdict if alone else OTHER
+        return verdict if arguments.operands[0] in words else OTHER
+
+    return check
+
+
+CHECKS: Final[Mapping[str, Check]] = {
+    "sed": _sed,
+    "awk": _awk,
+    "find": _find,
+    "test": _test,
+    "copy": _copy,
+    "date": _date,
+    "printf": _printf,
+    "ps": _ps,
+    "list": _list,
+    "remote": _first("get-url", alone=True),
+    "stash": _first("list", "show", alone=False),
+    "listing": _first("list", alone=False),
+    "reflog": _first("show", alone=True),
+}

@@ -1,0 +1,376 @@
+"""Reads shell text the way bash does and finds every simple command in it, at any depth.
+
+One pass with a stack of frames, no recursion, linear. It never refuses: what it can't be sure of becomes a doubt, and
+what it found until then stays found. `shell_tree` gives a second opinion; `shell_analysis` uses both.
+"""
+
+import re
+from typing import Final
+
+from kitbag.shell.quotes import ENDS_SHORT, TOKEN, Reader
+from kitbag.shell.scan_model import Command, Frame, Redirection, Scan
+
+MOST_COMMANDS: Final = 200
+_COMPOUND_BEGINS = frozenset({"if", "then", "elif", "else", "while", "until", "do", "{"})
+_BODIES = frozenset({"{", "if", "while", "until", "for", "select", "case", "[["})
+_COMPOUND_ENDS = frozenset({"fi", "done", "}"})
+_OTHER_RESERVED = frozenset({"!", "time", "coproc", "function", "esac", "in"})
+_RESERVED = _COMPOUND_BEGINS | _BODIES | _COMPOUND_ENDS | _OTHER_RESERVED
+
+ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)(\[[^\]]*\])?\+?=", re.ASCII)
+_OPEN_SUBSCRIPT = re.compile(r"[A-Za-z_]\w*\[[^\]]*\Z", re.ASCII)
+_FUNCTION_PARENTHESES = re.compile(r"\([ \t]*\)")
+_DESCRIPTOR = re.compile(r"[0-9]+|(\{[A-Za-z_]\w*\})", re.ASCII)
+_TIMES_A_COMPOUND = re.compile(
+    r"(?:[ \t]+-p)?(?:[ \t]+--)?[ \t]+(?:[({!<>]|[0-9]+[<>]|\[\[|(?:if|while|until|for|case|select|time|function)\b"
+    r"|[A-Za-z_]\w*(?:\[[^\]]*\])?\+?=)"
+)
+
+
+def scan(text: str, start: int = 0, end: int = -1, heredoc: bool = False) -> Scan:
+    """`heredoc`: the span is the body of a here document, in which only `$` and backticks mean something."""
+    return _Scanner(text, start, len(text) if end < 0 else end, heredoc).run()
+
+
+class _Scanner(Reader):
+    __slots__ = ()
+
+    def run(self) -> Scan:
+        steps = {
+            "list": self._in_list,
+            "array": self.in_array,
+            "double": self.in_double,
+            "heredoc": self.in_double,
+            "parameter": self.in_parameter,
+            "arithmetic": self.in_arithmetic,
+        }
+        while self.position < self.end and not self.stopped:
+            frame = self.stack[-1]
+            self.position = steps[frame.mode](frame, self.position)
+        if len(self.stack) > 1:
+            self.unsure(ENDS_SHORT)
+        while self.stack:
+            frame = self.stack.pop()
+            if frame.mode == "list":
+                self._end_word(frame, self.position)
+                self._end_command(frame, "")
+                if frame.cases or frame.test or frame.loop or frame.heredocs or frame.redirect or not frame.can_end:
+                    self.unsure(ENDS_SHORT)
+        self.found.commands.sort(key=lambda command: command.start)
+        return self.found
+
+    # --- Commands, one after the other ---
+
+    def _in_list(self, frame: Frame, at: int) -> int:
+        match = TOKEN.match(self.text, at, self.end)
+        assert match is not None  # the alternatives cover every character
+        kind, after = match.lastgroup, match.end()
+        if kind == "plain" or (kind == "hash" and frame.word >= 0):
+            return self._begin_word(frame, at, after)
+        if kind == "blank":
+            self._end_word(frame, at)
+        elif kind == "newline":
+            self._end_word(frame, at)
+            return self._newline(frame, after)
+        elif kind == "join":
+            # Bash joins lines before it looks at anything else, so `$\` + `(` is `$(`.
+            if at > self.start and self.text[at - 1] not in " \t\n":
+                self.unsure("a line is continued inside a word")
+        elif kind == "hash":
+            newline = self.text.find("\n", at, self.end)
+            return self.end if newline < 0 else newline
+        elif kind == "process":
+            self._begin_word(frame, at, after)
+            self.push("list", ")")
+        elif kind == "redirect":
+            self._redirect(frame, match.group(), at)
+        elif kind == "operator":
+            self._end_word(frame, at)
+            self._operator(frame, match.group())
+        elif kind == "open":
+            return self._open(frame, at)
+        elif kind == "close":
+            self._close(frame, at)
+        else:
+            self._begin_word(frame, at, at)
+            return self.piece(frame, at)
+        return after
+
+    def _begin_word(self, frame: Frame, at: int, after: int) -> int:
+        if frame.word < 0:
+            frame.word = at
+        return after
+
+    def _end_word(self, frame: Frame, at: int) -> None:
+        if frame.word < 0:
+            return
+        span, frame.word = (frame.word, at), -1
+        raw = self.text[span[0] : at]
+        if frame.redirect:
+            self._redirect_target(frame, span, raw)
+        elif frame.test:
+            if frame.command is not None:
+                frame.command.words.append(span)
+                frame.command.end = at
+            if raw == "]]":
+                frame.test = False
+        elif frame.cases and frame.cases[-1] != "body":
+            self._case_word(frame, raw)
+        elif frame.loop:
+            self._loop_word(frame, raw)
+        elif frame.function:
+            frame.function, frame.body = False, True
+        elif frame.command is None and self._reserved(frame, raw, at):
+            self._check_body(frame, raw)
+        else:
+            self._check_body(frame, raw)
+            command = self._command(frame, span[0])
+            if not command.words and ASSIGNMENT.match(raw):
+                command.assignments.append(span)
+            elif not command.words and command.redirects and raw in _RESERVED:
+                # Bash writes a substitution anew before it runs it, with redirections last: then it is reserved.
+                self.unsure("a word of the language after a redirection")
+                command.words.append(span)
+            elif not command.words and _OPEN_SUBSCRIPT.match(raw):
+                # Bash reads on to the bracket that closes it, over spaces and everything.
+                self.unsure("an assignment to an element with spaces in its name")
+                command.words.append(span)
+            else:
+                command.words.append(span)
+            command.end = at
+
+    def _check_body(self, frame: Frame, raw: str) -> None:
+        if frame.body and raw not in _BODIES:
+            self.unsure("a function without a body")
+        frame.body = False
+
+    def _command(self, frame: Frame, at: int) -> Command:
+        if frame.command is None:
+            frame.command = Command(at, frame, frame.connector)
+            frame.filled = True
+        return frame.command
+
+    def _reserved(self, frame: Frame, raw: str, at: int) -> bool:
+        """Whether it is a word of the language where a command could stand."""
+        if frame.timed and raw in ("-p", "--"):
+            return True
+        frame.timed = False
+        if raw in _COMPOUND_BEGINS:
+            frame.compound, frame.filled = True, False
+        elif raw in _COMPOUND_ENDS:
+            frame.compound, frame.filled = True, True
+        elif raw == "esac":
+            frame.filled = True
+            if frame.cases:
+                frame.cases.pop()
+            else:
+                self.unsure("a word of the language stands where it can't")
+        elif raw in ("for", "select"):
+            frame.compound, frame.loop = True, "name"
+        elif raw == "case":
+            frame.compound = True
+            frame.cases.append("word")
+        elif raw == "function":
+            frame.compound = frame.function = self.found.has_functions = True
+        elif raw == "[[":
+            command = self._command(frame, at - 2)
+            command.words.append((at - 2, at))
+            frame.test = True
+        elif raw == "coproc":
+            self.unsure("coproc starts a command whose words can't be told apart")
+        elif raw == "!":
+            frame.compound, frame.filled = True, False
+        elif raw == "time":
+            frame.timed = _TIMES_A_COMPOUND.match(self.text, at, self.end) is not None
+            return frame.timed
+        else:
+            return False
+        return True
+
+    def _case_word(self, frame: Frame, raw: str) -> None:
+        state = frame.cases[-1]
+        if state == "word":
+            frame.cases[-1] = "in"
+        elif state == "in":
+            if raw != "in":
+                self.unsure("a case without `in`")
+            frame.cases[-1] = "pattern"
+        elif state == "pattern" and raw == "esac":
+            frame.cases.pop()
+            frame.filled = True
+        else:
+            frame.cases[-1] = "more pattern"
+
+    def _loop_word(self, frame: Frame, raw: str) -> None:
+        if frame.loop == "name":
+            self.found.assigned.add(raw)
+            frame.loop = "in"
+        elif frame.loop == "in":
+            frame.loop = "words" if raw == "in" else ""
+            frame.filled = False
+            if raw not in ("in", "do"):
+                self.unsure("a loop that isn't written as one")
+
+    def _operator(self, frame: Frame, operator: str) -> None:
+        if frame.test:
+            if operator not in ("&&", "||", "|"):
+                self.unsure("an operator inside [[ ]]")
+            return
+        if frame.cases and frame.cases[-1] != "body":
+            if operator != "|" or frame.cases[-1] != "more pattern":
+                self.unsure("an operator in a case pattern")
+            return
+        if frame.loop:
+            if operator != ";" or frame.loop == "name":
+                self.unsure("a loop that isn't written as one")
+            frame.loop, frame.connector, frame.filled = "", ";", False
+            return
+        ends_item = operator in (";;", ";&", ";;&")
+        if not frame.filled and not ends_item:
+            self.unsure("an operator without a command")
+        if ends_item and not frame.cases:
+            self.unsure("an operator of a case outside it")
+        self._end_command(frame, operator)
+        if ends_item and frame.cases:
+            frame.cases[-1] = "pattern"
+        frame.can_end = operator not in ("&&", "||", "|", "|&")
+
+    def _end_command(self, frame: Frame, operator: str) -> None:
+        if frame.redirect:
+            self.unsure("a redirection without a target")
+            frame.redirect = ""
+        if frame.test:
+            self.unsure(ENDS_SHORT)
+            frame.test = False
+        if frame.command is not None:
+            frame.command.after = operator
+            self.found.commands.append(frame.command)
+            frame.command = None
+            if len(self.found.commands) == MOST_COMMANDS:
+                self.unsure("it has too many commands")
+        if frame.filled:
+            frame.can_end = True
+        if operator:
+            frame.connector, frame.filled = operator, False
+
+    def _newline(self, frame: Frame, after: int) -> int:
+        if frame.test or (frame.cases and frame.cases[-1] != "body"):
+            return after
+        if frame.loop == "words":
+            frame.loop, frame.filled = "", False
+        if frame.filled or frame.redirect:
+            self._end_command(frame, ";")
+        if any(outer.heredocs for outer in self.stack[:-1]):
+            self.unsure("a here document inside which something else is open")
+        for operator, delimiter, command in frame.heredocs:
+            after = self._heredoc(operator, delimiter, command, after)
+        frame.heredocs.clear()
+        return after
+
+    def _open(self, frame: Frame, at: int) -> int:
+        word = self.text[frame.word : at] if frame.word >= 0 else ""
+        assigns = ASSIGNMENT.fullmatch(word) is not None
+        if assigns and not frame.redirect and not frame.test:
+            self.push("array", ")")
+            return at + 1
+        self._end_word(frame, at)
+        if frame.test or (frame.cases and frame.cases[-1] == "pattern"):
+            return at + 1
+        arithmetic = self.text.startswith("((", at)
+        if frame.loop == "name" and arithmetic:
+            frame.loop = "in"
+            self.push("arithmetic", "))")
+            return at + 2
+        parentheses = _FUNCTION_PARENTHESES.match(self.text, at, self.end)
+        command = frame.command
+        if parentheses is not None:
+            if command is not None and len(command.words) == 1 and not command.assignments and not command.redirects:
+                frame.command, frame.filled = None, False
+            elif command is not None or not frame.body:
+                self.unsure("parentheses where none can stand")
+            frame.compound = frame.body = self.found.has_functions = True
+            return parentheses.end()
+        if command is not None or frame.redirect or frame.filled:
+            self.unsure("parentheses where none can stand")
+            self._end_command(frame, ";")
+        frame.filled, frame.body = True, False
+        if arithmetic:
+            self.doubt("arithmetic as a command")
+            self.push("arithmetic", "))")
+            return at + 2
+        self.push("list", ")", subshell=True)
+        return at + 1
+
+    def _close(self, frame: Frame, at: int) -> None:
+        self._end_word(frame, at)
+        if frame.test:
+            return
+        if frame.cases and frame.cases[-1] in ("pattern", "more pattern"):
+            frame.cases[-1] = "body"
+            frame.connector, frame.filled = ";", False
+            return
+        ended_well = frame.filled or frame.can_end
+        self._end_command(frame, ";")
+        if frame.closer != ")" or frame.cases or frame.loop or frame.heredocs or not ended_well:
+            self.unsure("parentheses that don't match")
+        if frame.closer == ")":
+            self.stack.pop()
+
+    # --- Redirections and here documents ---
+
+    def _redirect(self, frame: Frame, operator: str, at: int) -> None:
+        if frame.test and operator in ("<", ">"):
+            self._end_word(frame, at)
+            return
+        raw = self.text[frame.word : at] if frame.word >= 0 else ""
+        descriptor = _DESCRIPTOR.fullmatch(raw) if raw and not operator.startswith("&") else None
+        if descriptor is not None and not frame.redirect:
+            if descriptor.group(1):
+                self.doubt("a redirection that assigns a variable")
+            start, frame.word = frame.word, -1
+        else:
+            self._end_word(frame, at)
+            start = at
+        if frame.redirect or frame.test or frame.loop or (frame.cases and frame.cases[-1] != "body"):
+            self.unsure("a redirection where none can stand")
+        frame.redirect = operator
+        self._command(frame, start)
+
+    def _redirect_target(self, frame: Frame, span: tuple[int, int], raw: str) -> None:
+        operator, frame.redirect = frame.redirect, ""
+        command = self._command(frame, span[0])
+        command.end = span[1]
+        if operator in ("<<", "<<-"):
+            frame.heredocs.append((operator, raw, command))
+            if len(frame.heredocs) > 8:
+                self.unsure("too many here documents")
+        else:
+            command.redirects.append(Redirection(operator, span))
+
+    def _heredoc(self, operator: str, delimiter: str, command: Command, at: int) -> int:
+        """Where the text goes on after the body."""
+        quoted = any(character in delimiter for character in "'\"\\")
+        if "`" in delimiter or "$" in delimiter or "\n" in delimiter:
+            self.unsure("a here document with a strange end mark")
+        mark = re.sub(r"""['"]|\\(?=.)""", "", delimiter)
+        line, joined = at, False
+        while line < self.end:
+            newline = self.text.find("\n", line, self.end)
+            stop = self.end if newline < 0 else newline
+            content = self.text[line:stop]
+            if not joined and (content.lstrip("\t") if operator == "<<-" else content) == mark:
+                self._heredoc_body(command, at, line, quoted)
+                return min(stop + 1, self.end)
+            # In an unquoted body a backslash at its end joins a line to the next before the mark is looked for.
+            joined = not quoted and (len(content) - len(content.rstrip("\\"))) % 2 == 1
+            if joined:
+                self.unsure("a line of a here document is continued")
+            line = stop + 1
+        self.unsure("a here document without its end mark")
+        self._heredoc_body(command, at, self.end, quoted)
+        return self.end
+
+    def _heredoc_body(self, command: Command, start: int, end: int, quoted: bool) -> None:
+        command.input.append(self.text[start:end])
+        if not quoted and ("$" in self.text[start:end] or "`" in self.text[start:end]):
+            self.found.bodies.append((start, end))

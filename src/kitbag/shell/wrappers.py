@@ -1,0 +1,276 @@
+"""Finds the command inside a command: what `timeout`, `sudo`, `xargs`, `find -exec` or `bash -c` would run.
+
+Used by `shell_parts`. For deny and ask rules every level counts, and when it is unclear where the inner command
+begins, every later word might be it. For allow rules only a few harmless wrappers are looked through.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+from kitbag.shell.command_table import Wrapper, program_name, skip_options, table
+from kitbag.shell.scan import ASSIGNMENT
+
+_MOST_FOUND: Final = 15
+_UNCLEAR: Final = "where the command inside it begins can't be told"
+_HINT = re.compile(r"[\s;|&$`(<!]")
+_READ_TEXT = frozenset({".", "source", "at", "batch", "crontab"})
+_TAKE_COMMANDS = frozenset({"trap", "alias", "hash", "mapfile", "readarray", "compgen", "complete", "bind"})
+_FED = frozenset({"xargs", "parallel"})
+_FIND_RUNS = frozenset({"-exec", "-execdir", "-ok", "-okdir"})
+_FIND_CHANGES = frozenset({"-delete", "-fprint", "-fprint0", "-fprintf", "-fls"})
+
+Words = tuple[str | None, ...]
+
+
+class Levels(NamedTuple):
+    spans: tuple[tuple[int, int], ...]
+    """Where a command begins and ends among the words; the first is the whole."""
+    places: tuple[tuple[int, int], ...]
+    """Where one may begin, when it can't be told."""
+    inner: int
+    """Where the command inside all wrappers begins."""
+    allowed_from: int | None
+    """Where the command begins that an allow rule may name; None when no prefix of it may."""
+    texts: tuple[str, ...]
+    """Shell text that it runs: read on its own, its commands are commands of the whole."""
+    hints: tuple[str, ...]
+    """Words that may be shell text: deny and ask rules look into them, nothing else does."""
+    reads_text: bool
+    """It is a shell or the like that runs what it is given in another way: a file, its input, an expansion."""
+    doubts: tuple[str, ...]
+
+
+class _Search:
+    __slots__ = (
+        "allowed_from",
+        "doubts",
+        "hints",
+        "inner",
+        "nested",
+        "places",
+        "reads_text",
+        "spans",
+        "stripping",
+        "texts",
+        "words",
+    )
+
+    def __init__(self, words: Words, nested: bool) -> None:
+        self.words = words
+        self.nested = nested
+        self.hints: list[str] = []
+        self.places: list[tuple[int, int]] = []
+        self.spans: list[tuple[int, int]] = [(0, len(words))]
+        self.inner = 0
+        self.allowed_from: int | None = 0
+        self.stripping = True
+        self.texts: list[str] = []
+        self.reads_text = False
+        self.doubts: list[str] = []
+
+    def run(self) -> Levels:
+        at: int | None = 0
+        while at is not None and at < len(self.words):
+            if len(self.spans) > _MOST_FOUND:
+                self.doubts.append("a command inside too many others")
+                self._every_word_from(at)
+                break
+            at = self._step(at)
+        if not self.nested:
+            self._options_with_commands()
+        return Levels(
+            spans=tuple(dict.fromkeys(self.spans)),
+            places=tuple(self.places),
+            inner=self.inner,
+            allowed_from=self.allowed_from,
+            texts=tuple(dict.fromkeys(self.texts)),
+            hints=tuple(dict.fromkeys(self.hints)),
+            reads_text=self.reads_text,
+            doubts=tuple(dict.fromkeys(self.doubts)),
+        )
+
+    def _step(self, at: int) -> int | None:
+        """Looks at the command that begins here; where the next one begins."""
+        word = self.words[at]
+        if word is None:
+            return None
+        name = word.rsplit("/", 1)[-1]
+        known = table()
+        if name in known.shells:
+            self._shell(at)
+        elif name == "find":
+            self._find(at)
+        elif name in _TAKE_COMMANDS:
+            self._every_word_from(at + 1)
+        elif name in _READ_TEXT:
+            self.reads_text = True
+            if None in self.words[at + 1 : at + 2]:
+                self.doubts.append("shell text that isn't known before it runs")
+        elif name == "git":
+            self._git(at)
+        elif name in known.launching_words:
+            launching = known.launching_words[name]
+            begins = next((index for index in range(at + 1, len(self.words)) if self.words[index] in launching), None)
+            if begins is not None:
+                self._every_word_from(begins + 1)
+        if name in known.launchers or name in known.launchers_elsewhere:
+            self._every_word_from(at + 1)
+            if name in known.launchers and None in self.words[at + 1 :]:
+                self.doubts.append(_UNCLEAR)
+            return None
+        wrapper = known.wrappers.get(name)
+        if wrapper is None:
+            return None
+        if name in _FED:
+            self._fed(name, skip_options(self.words, wrapper.options, at + 1))
+        return self._unwrap(at, wrapper, program_name(word) == name)
+
+    def _fed(self, name: str, begins: int | None) -> None:
+        """xargs and its like hand what they read to a command; where that one runs its arguments, so do they."""
+        inner = self.words[begins] if begins is not None and begins < len(self.words) else None
+        base = (inner or "").rsplit("/", 1)[-1]
+        known = table()
+        runs = base in known.shells or base in known.wrappers or base in known.launchers or base in _READ_TEXT
+        if runs or (name == "parallel" and inner is None):
+            self.reads_text = True
+            self.doubts.append("what it runs comes from what it reads")
+
+    def _unwrap(self, at: int, wrapper: Wrapper, known_program: bool) -> int | None:
+        first = at + 1
+        if first < len(self.words) and self.words[first] in wrapper.unless:
+            return None
+        if wrapper.blocks:
+            self.allowed_from = None
+        begins = skip_options(self.words, wrapper.options, first)
+        if begins is not None and wrapper.assignments:
+            while begins < len(self.words) and ASSIGNMENT.match(self.words[begins] or ""):
+                begins += 1
+            begins += self.words[begins : begins + 1] == ("--",)
+        for _ in range(wrapper.skip):
+            if begins is not None:
+                begins = None if begins < len(self.words) and self.words[begins] is None else begins + 1
+        if begins is None:
+            self.doubts.append(_UNCLEAR)
+            self.reads_text = True
+            self._every_word_from(first)
+            return None
+        if begins >= len(self.words):
+            return None
+        if wrapper.joins:
+            self._joined(begins)
+            return None
+        if self.words[begins] in ("-c", "--command"):  # flock FILE -c TEXT
+            self._hints_from(begins)
+        may_strip = wrapper.strips and known_program and not (wrapper.bare and begins > first)
+        if may_strip and self.stripping and self.allowed_from == at:
+            self.allowed_from = begins
+        else:
+            self.stripping = False
+        self.spans.append((begins, len(self.words)))
+        self.inner = begins
+        return begins
+
+    def _joined(self, at: int) -> None:
+        words = self.words[at:]
+        self.spans.append((at, len(self.words)))
+        if None in words:
+            self.doubts.append("shell text that isn't known before it runs")
+            self.reads_text = True
+        self.texts.append(" ".join(word for word in words if word is not None))
+
+    def _every_word_from(self, at: int) -> None:
+        self.places += [(begins, len(self.words)) for begins in range(at, len(self.words))]
+        self._hints_from(at)
+
+    def _hints_from(self, at: int) -> None:
+        for word in self.words[at:]:
+            if word is not None:
+                # trap TEXT, alias NAME=TEXT, env -STEXT, git config alias.x !TEXT
+                attached = word.partition("=")[2] or (word[2:] if word.startswith("-") else "")
+                texts = [text for text in (word, attached) if text and (text is attached or _HINT.search(text))]
+                self.hints += [text.lstrip("!") for text in texts]
+
+    def _shell(self, at: int) -> None:
+        """`bash -c TEXT`, or a shell that runs a file or what it reads."""
+        known = table()
+        index, has_text, reads_input = at + 1, False, False
+        while index < len(self.words):
+            word = self.words[index]
+            if word is None or not word.startswith(("-", "+")) or word in ("-", "--"):
+                break
+            if not word.startswith("--"):
+                has_text, reads_input = has_text or "c" in word[1:], reads_input or "s" in word[1:]
+            index += 2 if word in known.shell_values or (word[1:2] != "-" and word[-1:] in ("o", "O")) else 1
+        if index < len(self.words) and self.words[index] in ("-", "--"):
+            index += 1
+        text = self.words[index] if index < len(self.words) else ""
+        if not has_text:
+            # A file by its name is a program like any other; its input or an expansion is text from somewhere else.
+            self.reads_text = reads_input or not text or text.startswith("/dev/")
+            if self.reads_text:
+                self.doubts.append("a shell that runs what it reads")
+        elif text is None:
+            self.reads_text = True
+            self.doubts.append("shell text that isn't known before it runs")
+        else:
+            self.texts.append(text)
+        self._hints_from(at + 1)
+
+    def _find(self, at: int) -> None:
+        begun: list[int] = []
+        for index in range(at + 1, len(self.words)):
+            word = self.words[index]
+            if word in _FIND_RUNS:
+                begun.append(index + 1)
+            elif word in (";", "+"):
+                self._found_in_find(begun, index)
+                begun = []
+            if word is None or word in _FIND_RUNS or word in _FIND_CHANGES:
+                self.allowed_from = None
+        self._found_in_find(begun, len(self.words))
+
+    def _found_in_find(self, begun: list[int], ends: int) -> None:
+        for number, begins in enumerate(begun):
+            if self.nested or begins >= ends or number >= _MOST_FOUND:
+                self.spans.append((begins, ends))
+                continue
+            inner = levels(self.words[begins:ends], nested=True)
+            self.spans += [(begins + start, begins + end) for start, end in inner.spans]
+            self.places += [(begins + start, begins + end) for start, end in inner.places]
+            self.texts += inner.texts
+            self.hints += inner.hints
+            self.doubts += inner.doubts
+            if self.words[begins] is None:
+                self.doubts.append("the command isn't known before it runs")
+
+    def _git(self, at: int) -> None:
+        known = table()
+        for index in range(at + 1, len(self.words)):
+            word = self.words[index]
+            if word is None or not (word.startswith("-") or self.words[index - 1] in ("-c", "-C", "--config-env")):
+                break
+            if word.startswith(("-c", "--config-env", "--exec-path=")):
+                self.doubts.append("git with settings for this one command")
+                value = self.words[index + 1] if word == "-c" and index + 1 < len(self.words) else word
+                self.hints.append((value or "").partition("=")[2].lstrip("!"))
+        begins = skip_options(self.words, known.global_options["git"], at + 1)
+        if begins is not None and self.words[begins : begins + 1] and self.words[begins] in known.launching_git:
+            self._every_word_from(begins + 1)
+
+    def _options_with_commands(self) -> None:
+        names = table().launching_options
+        for index, word in enumerate(self.words):
+            if word is None:
+                continue
+            name, equals, value = word.partition("=")
+            if name == "--checkpoint-action":
+                self.hints.append(value.removeprefix("exec="))
+            elif name in names and equals:
+                self.hints.append(value)
+            elif name in names and index + 1 < len(self.words):
+                self.hints.append(self.words[index + 1] or "")
+
+
+def levels(words: Words, nested: bool = False) -> Levels:
+    """`nested`: they are inside a `find`."""
+    return _Search(words, nested).run()

@@ -1,0 +1,60 @@
+"""What an agent says it lacks, and what it would be started anew with: a skill, or a file that it may read.
+
+Used by runner. Only the last line of the answer counts, and only what exists and may be had is given.
+"""
+
+import html
+import re
+from typing import Final
+
+from kitbag.errors import KitbagError
+from kitbag.permissions.paths import examine
+from kitbag.permissions.safe_open import open_to_read
+from kitbag.tasks.subagent import Subagent
+from kitbag.tasks.task import End, Wish
+
+MOST_OF_A_FILE: Final = 60_000
+"""Bytes."""
+_SKILL = re.compile(r"need skill:\s*`?([^\s`]+)`?\s*", re.IGNORECASE)
+_FILE = re.compile(
+    r"(?:need (?:file|context):|unresolved (?:reference)?:?|missing (?:context|file|reference):)"
+    r"\s*`?@?([^\s`]+)`?\s*",
+    re.IGNORECASE,
+)
+
+
+def lacking(end: End, wish: Wish, agent: Subagent) -> Wish | None:
+    """The wish with what was lacking; None when nothing was that could be given."""
+    if end.status not in ("completed", "failed"):
+        return None
+    last = (end.text.strip().splitlines() or [""])[-1].strip()
+    skill, file = _SKILL.fullmatch(last), _FILE.fullmatch(last)
+    if skill is not None:
+        return _with_skill(wish, skill[1], agent)
+    return _with_file(wish, file[1].rstrip("."), agent) if file is not None else None
+
+
+def _with_skill(wish: Wish, name: str, agent: Subagent) -> Wish | None:
+    try:
+        skill = agent.skills.find(name)
+    except KitbagError:
+        return None
+    known = agent.definition.skills if agent.definition is not None else ()
+    return None if skill.full_name in known else wish._replace(skills=(*wish.skills, skill.full_name))
+
+
+def _with_file(wish: Wish, path: str, agent: Subagent) -> Wish | None:
+    context = agent.context
+    judgement = agent.permissions.decide("Read", {"file_path": path}, context.directory)
+    mark = f'<file path="{html.escape(path)}">'
+    if judgement.effect != "allow" or mark in wish.prompt:
+        return None
+    try:
+        facts = examine(path, context.workspace, context.directory)
+        descriptor = open_to_read(facts.resolved, context.workspace, expected_resolved=facts.resolved)
+        with open(descriptor, "rb") as file:
+            text = file.read(MOST_OF_A_FILE).decode("utf-8", "replace")
+    except (KitbagError, OSError):
+        return None
+    inert = text.replace("</file", "<\\/file")
+    return wish._replace(prompt=f"{wish.prompt}\n\n{mark}\n{inert}\n</file>")

@@ -1,0 +1,24 @@
+"""Which questions of the queue belong to which tasks.
+
+Used by whoever shows tasks. A question is asked under the name of its task, also where that runs in front of one that
+a worker hosts; its number on the board may be another one after a restart.
+"""
+
+from collections.abc import Iterable
+
+from kitbag.permissions.approvals.queue import ApprovalQueue, Waiting
+from kitbag.tasks.board import Board
+from kitbag.tasks.task import Task, asked_by
+
+
+def questions_of(queue: ApprovalQueue, tasks: Iterable[Task]) -> list[tuple[Task, Waiting]]:
+    """The oldest first."""
+    waiting = queue.pending()
+    if not waiting:
+        return []
+    askers = {asked_by(task.agent, task.id): task for task in tasks if task.kind == "agent"}
+    return [(askers[one.question.asked_by], one) for one in waiting if one.question.asked_by in askers]
+
+
+def with_all_below(board: Board, task: Task) -> list[Task]:
+    return [task, *board.below(task.id)]

@@ -1,0 +1,131 @@
+"""YAML from files nobody vouches for: all scalars as strings, no aliases, bounded depth and size.
+
+Builds values straight from the parser's events, so that nothing is constructed, expanded or
+recursed into before it has been counted. Used by frontmatter and by readers of whole YAML files.
+"""
+
+from typing import Any, NamedTuple, cast
+
+from kitbag.text.plain_frontmatter import Value
+
+MAX_DEPTH = 40
+MAX_NODES = 20_000
+MAX_PROBLEMS = 20
+
+
+class YamlProblem(NamedTuple):
+    line: int
+    """Counted from 0 inside the text that was read."""
+    code: str
+    problem: str
+    fix: str
+
+
+class YamlError(Exception):
+    def __init__(self, problem: YamlProblem) -> None:
+        super().__init__(problem.problem)
+        self.problem = problem
+
+
+def read_yaml(text: str) -> tuple[Value, list[YamlProblem]]:
+    """The one document in `text`, and what was odd about it. Raises YamlError when it is not YAML."""
+    import yaml
+
+    problems: list[YamlProblem] = []
+    loader: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+    try:
+        return _build(yaml, yaml.parse(text, Loader=loader), problems), problems  # pyright: ignore[reportUnknownMemberType]
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line if error.problem_mark else 0
+        what = ": ".join(part for part in (error.context, error.problem) if part)
+        raise YamlError(YamlProblem(line, "yaml-invalid", f"not valid YAML: {what}", "quote the value")) from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        what = str(error).splitlines()[0] if str(error) else type(error).__name__
+        line = _line_at(text, getattr(error, "position", 0))
+        fix = "remove the characters that YAML does not allow"
+        raise YamlError(YamlProblem(line, "yaml-invalid", f"not valid YAML: {what}", fix)) from error
+
+
+def _line_at(text: str, position: object) -> int:
+    """The C reader counts bytes."""
+    return text.encode(errors="replace").count(b"\n", 0, position) if isinstance(position, int) else 0
+
+
+class _Open:
+    """A list or map whose end has not been seen yet."""
+
+    __slots__ = ("key", "line", "value")
+
+    def __init__(self, value: "list[Value] | dict[str, Value]") -> None:
+        self.value = value
+        self.key: str | None = None
+        self.line = 0
+        """Where the key stands."""
+
+
+def _build(yaml: Any, events: Any, problems: list[YamlProblem]) -> Value:
+    stack: list[_Open] = []
+    nodes = 0
+    result: Value = ""
+    documents = 0
+    for event in events:
+        kind = cast("type[Any]", type(event))
+        if kind is yaml.DocumentStartEvent:
+            documents += 1
+            if documents > 1:
+                what = "there is more than one YAML document; the first is used"
+                problems.append(YamlProblem(event.start_mark.line, "yaml-documents", what, "remove the others"))
+                break
+            continue
+        if kind is yaml.SequenceEndEvent or kind is yaml.MappingEndEvent:
+            result = stack.pop().value
+            if stack:
+                _place(stack[-1], result, event, problems)
+            continue
+        if kind is yaml.ScalarEvent:
+            node: Value = event.value
+        elif kind is yaml.AliasEvent:
+            node = f"*{event.anchor}"
+            what = f"the alias {node[:80]} is not expanded"
+            _note(problems, event.start_mark.line, "yaml-alias", what, "write the value out where it is used")
+        elif kind is yaml.SequenceStartEvent or kind is yaml.MappingStartEvent:
+            stack.append(_Open([] if kind is yaml.SequenceStartEvent else {}))
+            node = ""
+        else:
+            continue
+        nodes += 1
+        if nodes > MAX_NODES or len(stack) > MAX_DEPTH:
+            limit = f"{MAX_NODES} values" if nodes > MAX_NODES else f"{MAX_DEPTH} levels"
+            line = event.start_mark.line
+            raise YamlError(YamlProblem(line, "yaml-limit", f"more than {limit}", "make it smaller"))
+        if kind is not yaml.AliasEvent and event.tag is not None:
+            what = f"the tag {event.tag[:80]} is ignored; the value is read as it is written"
+            _note(problems, event.start_mark.line, "yaml-tag", what, "remove the tag")
+        if kind is yaml.ScalarEvent or kind is yaml.AliasEvent:
+            result = node
+            if stack:
+                _place(stack[-1], node, event, problems)
+    return result
+
+
+def _note(problems: list[YamlProblem], line: int, code: str, problem: str, fix: str) -> None:
+    if len(problems) < MAX_PROBLEMS:
+        problems.append(YamlProblem(line, code, problem, fix))
+
+
+def _place(parent: _Open, node: Value, event: Any, problems: list[YamlProblem]) -> None:
+    container = parent.value
+    if isinstance(container, list):
+        container.append(node)
+    elif parent.key is None:
+        line = event.start_mark.line
+        if not isinstance(node, str):
+            what = "not valid YAML: a list or a map can't be a key"
+            raise YamlError(YamlProblem(line, "yaml-invalid", what, "quote the value"))
+        parent.key, parent.line = node, line
+    else:
+        if parent.key in container:
+            what = f"`{parent.key[:80]}` is given twice; the last one counts"
+            _note(problems, parent.line, "yaml-duplicate-key", what, "remove one of them")
+        container[parent.key] = node
+        parent.key = None

@@ -1,0 +1,232 @@
+"""What differs between two texts, line by line, as a unified diff for a person and as numbers.
+
+Used by Write and Edit, and for its parts by replacing and nearest. Quick for large texts with small differences,
+bounded for all: where two texts have little in common the diff may be longer than the shortest one, but never wrong.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from kitbag.text.hidden_characters import reveal_hidden
+
+MOST_ROWS: Final = 300
+LONGEST_ROW: Final = 500
+MOST_CHARACTERS: Final = 20_000
+_AROUND = 3
+_MOST_LINES = 50_000
+"""With more lines than this that may differ, they are not compared one by one."""
+_SMALL = 250
+_STEP = 1 << 14
+
+
+class Diff(NamedTuple):
+    text: str
+    added: int
+    removed: int
+    cut: str = ""
+    """What of the diff is not in the text, in words."""
+    start: int = 0
+    """Where the lines begin that it speaks of, in both texts."""
+    lines_before: int = 0
+    """How many lines there are before that."""
+
+
+class _Block(NamedTuple):
+    """Lines that are replaced by others; each may be none."""
+
+    start: int
+    end: int
+    new_start: int
+    new_end: int
+
+
+def diff(before: str | None, after: str, path: str) -> Diff:
+    """`before` is None for a file that does not exist."""
+    old = before or ""
+    start, end, new_end = _window(old, after)
+    lines, new_lines = _lines(old[start:end]), _lines(after[start:new_end])
+    blocks = list(_blocks(lines, new_lines))
+    added = sum(block.new_end - block.new_start for block in blocks)
+    removed = sum(block.end - block.start for block in blocks)
+    first = old.count("\n", 0, start)
+    returns = [any(line.endswith("\r\n") for line in side) for side in (lines, new_lines)]
+    rows = _Rows(returns_are_seen=before is not None and returns[0] != returns[1])
+    rows.add(f"--- {path if before is not None else '/dev/null'}")
+    rows.add(f"+++ {path}")
+    for group in _groups(blocks):
+        _add_group(rows, group, lines, new_lines, first)
+    text = "\n".join([*rows.rows, f"[{rows.cut}]"] if rows.cut else rows.rows)
+    return Diff(text, added, removed, rows.cut, start, first) if blocks else Diff("", 0, 0)
+
+
+def _window(old: str, new: str) -> tuple[int, int, int]:
+    """Where the lines that may differ begin in both and where they end in each, with some lines around."""
+    start = same_start(old, new)
+    ending = same_end(old, new, min(len(old), len(new)) - start)
+    start = old.rfind("\n", 0, start) + 1
+    end, new_end = len(old) - ending, len(new) - ending
+    if not (_begins_line(old, end) and _begins_line(new, new_end)):
+        found = old.find("\n", end) + 1 or len(old)
+        end, new_end = found, new_end + found - end
+    for _ in range(_AROUND):
+        start = old.rfind("\n", 0, max(0, start - 1)) + 1
+        found = old.find("\n", end) + 1 or len(old)
+        end, new_end = found, new_end + found - end
+    return start, end, new_end
+
+
+def _begins_line(text: str, at: int) -> bool:
+    return at == 0 or text[at - 1] == "\n"
+
+
+def same_start(old: str, new: str) -> int:
+    """How many characters are the same at the beginning of both."""
+    most, at = min(len(old), len(new)), 0
+    step = _STEP
+    while step:
+        while at + step <= most and old[at : at + step] == new[at : at + step]:
+            at += step
+        step //= 2
+    return at
+
+
+def same_end(old: str, new: str, most: int) -> int:
+    """How many at the end, but not more than `most`."""
+    at, step = 0, _STEP
+    while step:
+        while (
+            at + step <= most and old[len(old) - at - step : len(old) - at] == new[len(new) - at - step : len(new) - at]
+        ):
+            at += step
+        step //= 2
+    return at
+
+
+def _lines(text: str) -> list[str]:
+    """With their ends, so that the last one tells whether it has one. Only `\\n` ends a line."""
+    *ended, rest = text.split("\n")
+    found = [f"{line}\n" for line in ended]
+    return [*found, rest] if rest else found
+
+
+def _blocks(old: Sequence[str], new: Sequence[str]) -> Iterator[_Block]:
+    at, new_at = 0, 0
+    for start, new_start, size in (*_common(old, new), (len(old), len(new), 0)):
+        if start > at or new_start > new_at:
+            yield _Block(at, start, new_at, new_start)
+        at, new_at = start + size, new_start + size
+
+
+def _common(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int, int]]:
+    """Runs of equal lines: where in each, and how many."""
+    if len(old) == len(new):
+        different = [at for at, (line, other) in enumerate(zip(old, new, strict=True)) if line != other]
+        if len(different) * 2 <= len(old):  # lines changed in their places
+            edges = pairwise((-1, *different, len(old)))
+            yield from ((at + 1, at + 1, end - at - 1) for at, end in edges if end > at + 1)
+            return
+    if len(old) + len(new) > _MOST_LINES:
+        return
+    anchors = [(-1, -1), *_anchors(old, new), (len(old), len(new))]
+    for (at, new_at), (next_at, new_next) in pairwise(anchors):
+        if at >= 0:
+            yield at, new_at, 1
+        if next_at - at <= _SMALL and new_next - new_at <= _SMALL:
+            inner = SequenceMatcher(None, old[at + 1 : next_at], new[new_at + 1 : new_next], autojunk=False)
+            yield from ((at + 1 + a, new_at + 1 + b, size) for a, b, size in inner.get_matching_blocks() if size)
+
+
+def _anchors(old: Sequence[str], new: Sequence[str]) -> list[tuple[int, int]]:
+    """Lines that each has once, as many as are in the same order in both."""
+    counts, new_counts = Counter(old), Counter(new)
+    places = {line: at for at, line in enumerate(new) if new_counts[line] == 1}
+    pairs = [(at, places[line]) for at, line in enumerate(old) if counts[line] == 1 and line in places]
+    ends: list[int] = []  # the smallest end of an ordered run of each length
+    last: list[int] = []  # the pair that is there
+    before: list[int] = []  # the pair before each pair
+    for at, (_, place) in enumerate(pairs):
+        length = bisect_left(ends, place)
+        ends[length : length + 1] = [place]
+        last[length : length + 1] = [at]
+        before.append(last[length - 1] if length else -1)
+    found: list[tuple[int, int]] = []
+    at = last[-1] if last else -1
+    while at >= 0:
+        found.append(pairs[at])
+        at = before[at]
+    return found[::-1]
+
+
+def _groups(blocks: list[_Block]) -> Iterator[list[_Block]]:
+    """Those that are so near to each other that their surroundings meet."""
+    group: list[_Block] = []
+    for block in blocks:
+        if group and block.start - group[-1].end > 2 * _AROUND:
+            yield group
+            group = []
+        group.append(block)
+    if group:
+        yield group
+
+
+def _add_group(rows: "_Rows", group: list[_Block], lines: Sequence[str], new_lines: Sequence[str], first: int) -> None:
+    start, end = max(0, group[0].start - _AROUND), min(len(lines), group[-1].end + _AROUND)
+    new_start = group[0].new_start - (group[0].start - start)
+    new_end = group[-1].new_end + (end - group[-1].end)
+    rows.add(f"@@ -{_range(first + start, end - start)} +{_range(first + new_start, new_end - new_start)} @@")
+    at = start
+    for block in group:
+        rows.add_lines(" ", lines, at, block.start)
+        rows.add_lines("-", lines, block.start, block.end)
+        rows.add_lines("+", new_lines, block.new_start, block.new_end)
+        at = block.end
+    rows.add_lines(" ", lines, at, end)
+
+
+def _range(start: int, count: int) -> str:
+    return f"{start + 1 if count else start},{count}"
+
+
+class _Rows:
+    """What fits, and how many did not."""
+
+    def __init__(self, returns_are_seen: bool) -> None:
+        self.rows: list[str] = []
+        self.left_out = 0
+        self.shortened = 0
+        self._returns_are_seen = returns_are_seen
+        self._room = MOST_CHARACTERS
+
+    @property
+    def cut(self) -> str:
+        every = len(self.rows) + self.left_out
+        parts = [f"{self.left_out:,} of {every:,} lines of the diff are left out"] if self.left_out else []
+        parts += [f"{self.shortened:,} of its lines are cut"] if self.shortened else []
+        return "; ".join(parts)
+
+    def add_lines(self, sign: str, lines: Sequence[str], start: int, end: int) -> None:
+        for at in range(start, end):
+            if self.left_out:
+                self.left_out += end - at
+                return
+            line = lines[at]
+            text = line.removesuffix("\n")
+            self.add(sign + (text if self._returns_are_seen else text.removesuffix("\r")))
+            if not line.endswith("\n"):
+                self.add("\\ No newline at end of file")
+
+    def add(self, row: str) -> None:
+        if self.left_out or len(self.rows) >= MOST_ROWS or self._room <= 0:
+            self.left_out += 1
+            return
+        more = len(row) - LONGEST_ROW
+        shown = reveal_hidden(row[:LONGEST_ROW])
+        if more > 0:
+            shown += f" [{more:,} more characters in this line]"
+            self.shortened += 1
+        self.rows.append(shown)
+        self._room -= len(shown) + 1

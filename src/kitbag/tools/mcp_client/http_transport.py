@@ -1,0 +1,67 @@
+"""A server that is reached by HTTP: the SDK's transport with our own limits.
+
+Used by `connection`. Redirects are followed inside the address's own origin only, which is the SDK's doing; bodies are
+bounded here, because the SDK reads an answer whole.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import httpx2
+from mcp.client.streamable_http import streamable_http_client
+
+from kitbag.tools.mcp_client.stdio_transport import MOST_MESSAGE
+
+CONNECT_SECONDS: Final = 10.0
+
+
+class Fate:
+    """What became of requests, as far as it can be told from outside the SDK."""
+
+    def __init__(self) -> None:
+        self.session_lost = False
+        """The server does not know our session any more, and so has done nothing."""
+        self.status = 0
+        """Of the last answer that was an error."""
+
+
+@asynccontextmanager
+async def address(url: str, headers: dict[str, str], seconds: float, fate: Fate) -> AsyncGenerator[Any, None]:
+    """Streams as the SDK wants them. `seconds`: how long a server may be silent."""
+
+    async def look(response: httpx2.Response) -> None:
+        if response.status_code >= 400:
+            fate.status = response.status_code
+        if response.status_code == 404 and "mcp-session-id" in response.request.headers:
+            fate.session_lost = True
+        packed = response.headers.get("content-encoding", "identity").lower() != "identity"
+        if packed or not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+            # A little that is packed may be without end, and nobody asked for it to be packed.
+            response.stream = _Bounded(response.stream, 0 if packed else MOST_MESSAGE)
+
+    timeout = httpx2.Timeout(CONNECT_SECONDS, read=seconds)
+    headers = {"accept-encoding": "identity", **headers}
+    async with (
+        httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [look]}) as client,
+        streamable_http_client(url, http_client=client, max_sse_event_size=MOST_MESSAGE) as streams,
+    ):
+        yield streams
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    def __init__(self, inner: Any, most: int) -> None:
+        self._inner = inner
+        self._most = most
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._inner:
+            size += len(chunk)
+            if size > self._most:
+                what = f"its answer has more than {self._most:,} bytes" if self._most else "its answer is compressed"
+                raise httpx2.StreamError(what)
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()

@@ -1,0 +1,58 @@
+"""What servers offered when they were last spoken with, so that the next run need not ask before it begins.
+
+A file for each description of a server, in the user's state; another description is another file. What can't be read
+is as if it were not there. Used by `servers`.
+"""
+
+import contextlib
+import time
+from typing import Final
+
+import msgspec
+
+from kitbag.store import private_files
+from kitbag.store.private_files import StoreError
+from kitbag.tools.mcp_client.server_config import Server
+from kitbag.tools.mcp_client.server_listing import Listing
+
+FOLDER: Final = "state/servers"
+FRESH_SECONDS: Final = 24 * 3600.0
+"""What is older is used all the same, and asked for anew meanwhile."""
+_VERSION = 1
+_MOST_BYTES = 8 << 20
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    version: int
+    at: float
+    listing: Listing
+
+
+def recall(home: str, server: Server) -> tuple[Listing | None, bool]:
+    """And whether it is fresh."""
+    try:
+        data = private_files.read(home, _path(server))
+        kept = msgspec.json.decode(data, type=_Kept) if data else None
+    except (StoreError, msgspec.DecodeError, msgspec.ValidationError, RecursionError, OSError, ValueError):
+        return None, False
+    if kept is None or kept.version != _VERSION:
+        return None, False
+    return kept.listing, 0 <= time.time() - kept.at < FRESH_SECONDS
+
+
+def remember(home: str, server: Server, listing: Listing) -> None:
+    """Where it can't be written, the next run asks again."""
+    data = msgspec.json.encode(_Kept(_VERSION, time.time(), listing))
+    if len(data) <= _MOST_BYTES:
+        with contextlib.suppress(StoreError):
+            private_files.write(home, _path(server), data)
+
+
+def write_log(home: str, server: Server, text: str) -> None:
+    """What a program said on its error output, redacted by the caller."""
+    with contextlib.suppress(StoreError):
+        private_files.write(home, f"{FOLDER}/{server.label}.log", text.encode("utf-8", "replace"))
+
+
+def _path(server: Server) -> str:
+    return f"{FOLDER}/{server.digest[:32]}.json"

@@ -1,0 +1,249 @@
+"""A server as a file describes it: a program that is started or an address, with its words, variables and headers.
+
+Used by `configured`, which knows the files. Read without being believed: what is wrong with a description is said, and
+then it is not used. `${NAME}` is filled in when the server is about to be started, and not kept.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal, NamedTuple, cast
+
+from kitbag.errors import UsageError
+from kitbag.store.secret_names import holds_secret
+from kitbag.text.hidden_characters import one_line, reveal_hidden
+
+Scope = Literal["user", "project"]
+LONGEST_LABEL: Final = 24
+LONGEST_CALL: Final = 600.0
+"""Seconds."""
+_KEYS: Final = frozenset(
+    ("type", "transport", "command", "args", "env", "url", "headers", "timeout", "tools", "enabled")
+)
+_OF_OTHERS: Final = frozenset(("description", "disabled", "alwaysAllow", "autoApprove", "trust", "name", "gallery"))
+"""What other programs write there and what changes nothing here; `disabled` is read."""
+_TYPES: Final = {
+    "stdio": "stdio", "local": "stdio", "http": "http", "streamable-http": "http", "streamable_http": "http",
+    "streamablehttp": "http", "remote": "http",
+}  # fmt: skip
+_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+_FIX: Final = "see docs/servers.md"
+
+
+class Server(NamedTuple):
+    name: str
+    """As it is written."""
+    source: str
+    """The file that describes it."""
+    scope: Scope
+    command: str = ""
+    """Empty where there is an address."""
+    arguments: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    url: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+    directory: str = ""
+    """Where a program is started."""
+    seconds: float = 0.0
+    """How long a call may take; 0: as the setting says."""
+    only: tuple[str, ...] = ()
+    """Of its tools only these; `*` stands for any characters. Empty: all."""
+    enabled: bool = True
+    label: str = ""
+    """In the names of its tools."""
+
+    @property
+    def shown(self) -> str:
+        """For a person: what would be started or connected to, with variables as they are written."""
+        import shlex
+
+        return one_line(reveal_hidden(_address(self.url) or shlex.join((self.command, *self.arguments))))[:300]
+
+    @property
+    def digest(self) -> str:
+        """Two that may offer other tools never have the same."""
+        parts = (
+            self.name, self.scope, self.command, self.arguments, self.environment, self.url, self.headers,
+            self.directory if self.scope == "project" else "",
+        )  # fmt: skip
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def read_server(name: str, definition: object, source: str, scope: Scope, directory: str) -> tuple[Server, str]:
+    """And what is wrong with it, or nothing."""
+    server = Server(name, source, scope, directory=directory, label=label_of(name))
+    if not isinstance(definition, dict):
+        return server, "its description is no table"
+    fields = cast("dict[str, object]", definition)
+    known = _KEYS | {"cwd"} if scope == "user" else _KEYS
+    unknown = [key for key in fields if key not in known and key not in _OF_OTHERS]
+    enabled = fields.get("enabled", True)
+    if not isinstance(enabled, bool):
+        return server, "`enabled` must be true or false"
+    server = server._replace(enabled=enabled and fields.get("disabled") is not True)
+    if not server.enabled and not {"command", "url"} & fields.keys():
+        return server, ""  # only says that it is off
+    if unknown:
+        return server, f"`{one_line(unknown[0])[:60]}` is not known, and a description is followed wholly or not at all"
+    try:
+        return _filled(server, fields), ""
+    except UsageError as error:
+        return server, error.problem
+
+
+def _filled(server: Server, fields: dict[str, object]) -> Server:
+    kind = fields.get("type", fields.get("transport", "http" if "url" in fields else "stdio"))
+    transport = _TYPES.get(str(kind).lower())
+    if transport is None:
+        raise UsageError(f"servers of the type {str(kind)[:40]!r} can't be used; there are stdio and http", _FIX)
+    server = server._replace(
+        environment=_pairs(fields, "env"),
+        seconds=_seconds(fields, server.scope),
+        only=_words(fields, "tools"),
+        directory=str(fields.get("cwd") or server.directory),
+    )
+    if transport == "stdio":
+        command = fields.get("command")
+        if isinstance(command, list) and server.scope == "user":  # program and words in one
+            whole = _words(fields, "command")
+            command, first = (whole[0] if whole else ""), whole[1:]
+        else:
+            first = ()
+        if not isinstance(command, str) or not command.strip() or "\0" in command:
+            raise UsageError("it has no `command`", _FIX)
+        if "url" in fields:
+            raise UsageError("it has a `command` and a `url`, and can be only one of them", _FIX)
+        return server._replace(command=command, arguments=(*first, *_words(fields, "args")))
+    url = fields.get("url")
+    if not isinstance(url, str) or not url.startswith(("http://", "https://", "${")):
+        raise UsageError("its `url` is no address: write http://… or https://…", _FIX)
+    if "command" in fields:
+        raise UsageError("it has a `command` and a `url`, and can be only one of them", _FIX)
+    headers = _pairs(fields, "headers")
+    if wrong := next((name for name, _ in headers if not _HEADER.fullmatch(name)), None):
+        raise UsageError(f"`headers` has {wrong[:40]!r}, which can't be the name of one", _FIX)
+    return server._replace(url=url, headers=headers)
+
+
+def _words(fields: dict[str, object], key: str) -> tuple[str, ...]:
+    value = fields.get(key, [])
+    items = cast("list[object]", value) if isinstance(value, list) else [None]
+    if not all(isinstance(one, str) and "\0" not in one for one in items):
+        raise UsageError(f"`{key}` must be a list of texts", _FIX)
+    return tuple(cast("list[str]", items))
+
+
+def _pairs(fields: dict[str, object], key: str) -> tuple[tuple[str, str], ...]:
+    value: object = fields.get(key) or {}
+    items = cast("dict[str, object]", value) if isinstance(value, dict) else {"": None}
+    pairs: list[tuple[str, str]] = []
+    for name, one in items.items():
+        if isinstance(one, bool):
+            one = "true" if one else "false"
+        if not name or "=" in name or not isinstance(one, str | int | float) or "\0" in f"{name}{one}":
+            raise UsageError(f"`{key}` must be a table of texts", _FIX)
+        pairs.append((name, str(one)))
+    return tuple(pairs)
+
+
+def _seconds(fields: dict[str, object], scope: Scope) -> float:
+    """In milliseconds where other programs read the file too."""
+    value = fields.get("timeout", 0)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 10**9:
+        raise UsageError("`timeout` must be a number", _FIX)
+    return min(float(value) if scope == "user" else value / 1000, LONGEST_CALL)
+
+
+def typed_description(definition: object, scope: Scope) -> object:
+    """Of an agent's file, in which all is text, as `read_server` takes it. Times are in milliseconds there: other
+    programs read such files too."""
+    if not isinstance(definition, dict):
+        return definition
+    fields = {key: value for key, value in cast("dict[str, object]", definition).items() if value != ""}
+    for key in ("enabled", "disabled"):
+        word = str(fields.get(key)).strip().lower()
+        if word in ("true", "false"):
+            fields[key] = word == "true"
+    timeout = fields.get("timeout")
+    if isinstance(timeout, str) and re.fullmatch(r"\d{1,9}(\.\d{1,9})?", timeout.strip()):
+        fields["timeout"] = float(timeout) / (1000 if scope == "user" else 1)
+    return fields
+
+
+def filled_in(server: Server, find: Callable[[str], str | None]) -> Server:
+    """With the values of `${NAME}` and `${NAME:-instead}`. `find` raises UsageError for what may not be had."""
+
+    def value(text: str) -> str:
+        return _VARIABLE.sub(one, text) if "${" in text else text
+
+    def one(found: re.Match[str]) -> str:
+        given = find(found[1])
+        if given:
+            return given
+        if found[2] is None:
+            raise UsageError(f"the variable {found[1]} that it needs is not set", f"set {found[1]} in your environment")
+        return found[2]
+
+    return server._replace(
+        command=value(server.command),
+        arguments=tuple(map(value, server.arguments)),
+        environment=tuple((name, value(text)) for name, text in server.environment),
+        url=value(server.url),
+        headers=tuple((name, value(text)) for name, text in server.headers),
+        directory=value(server.directory),
+    )
+
+
+def _address(url: str) -> str:
+    """An address may hold a name and a password, and a query may hold a key."""
+    scheme, found, rest = url.partition("://")
+    if not found:
+        return url
+    host, slash, path = rest.partition("?")[0].partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+
+
+def label_of(name: str, most: int = LONGEST_LABEL) -> str:
+    """The name as it stands in `mcp__LABEL__tool`: without `__`, so that it is clear where it ends."""
+    label = re.sub(r"__+", "_", re.sub(r"[^A-Za-z0-9_-]", "_", name)).strip("_") or "server"
+    return label if len(label) <= most else f"{label[: most - 9].rstrip('_')}-{short_hash(name)}"
+
+
+def short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+
+
+def labelled(servers: list[Server]) -> list[Server]:
+    """Each with a label of its own, the same in every run."""
+    labels: dict[str, str] = {}
+    found: list[Server] = []
+    for server in servers:
+        label = server.label
+        if labels.setdefault(label.lower(), server.name) != server.name:
+            label = f"{label[: LONGEST_LABEL - 9].rstrip('_')}-{short_hash(server.name)}"
+            labels[label.lower()] = server.name
+        found.append(server._replace(label=label))
+    return found
+
+
+def server_map(content: object) -> Mapping[str, Any]:
+    """Of a file such as `.mcp.json`: by name, wherever in the file they stand."""
+    if not isinstance(content, dict):
+        return {}
+    fields = cast("dict[str, object]", content)
+    maps = [cast("dict[str, Any]", fields[key]) for key in SERVER_MAPS if isinstance(fields.get(key), dict)]
+    if not maps and not any(key in fields for key in SERVER_MAPS):
+        return cast("dict[str, Any]", fields)
+    return {name: definition for one in reversed(maps) for name, definition in one.items()}
+
+
+SERVER_MAPS: Final = ("mcpServers", "mcp_servers", "servers", "mcp")
+
+
+def secret_values(environment: Mapping[str, object], headers: Mapping[str, object]) -> list[str]:
+    """What stands in a description and must not be written down: keys that are given by name or in a header."""
+    found = [str(value) for name, value in environment.items() if holds_secret(name)]
+    found += [str(value).rpartition(" ")[2] for value in headers.values()]
+    return [value for value in found if "${" not in value]

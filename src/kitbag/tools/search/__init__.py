@@ -1,0 +1,1 @@
+"""Tools that find files and search in them: Glob, Grep."""

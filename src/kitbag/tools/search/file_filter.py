@@ -1,0 +1,135 @@
+"""Which files Grep's `glob` and `type` mean, by their paths.
+
+Used by grep and by search_process, so that both engines search the same files, and by listing. Imports nothing of
+Kitbag but globs.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from kitbag.tools.search.glob_patterns import GlobError, alternatives, glob_regex
+
+TYPES: Final[dict[str, str]] = {
+    "c": "*.c *.h",
+    "config": "*.cfg *.conf *.config *.ini",
+    "cpp": "*.cc *.cpp *.cxx *.c++ *.h *.hh *.hpp *.hxx *.inl",
+    "cs": "*.cs",
+    "css": "*.css *.scss *.sass *.less",
+    "csv": "*.csv *.tsv",
+    "dart": "*.dart",
+    "docker": "*Dockerfile* *.dockerfile Containerfile*",
+    "elixir": "*.ex *.exs *.eex *.heex",
+    "erlang": "*.erl *.hrl",
+    "go": "*.go",
+    "graphql": "*.graphql *.graphqls *.gql",
+    "haskell": "*.hs *.lhs",
+    "html": "*.html *.htm *.xhtml",
+    "java": "*.java *.jsp *.properties",
+    "js": "*.js *.jsx *.mjs *.cjs *.vue",
+    "json": "*.json *.jsonc *.json5 *.jsonl *.ipynb",
+    "julia": "*.jl",
+    "kotlin": "*.kt *.kts",
+    "log": "*.log",
+    "lua": "*.lua",
+    "make": "[Mm]akefile GNUmakefile *.mk *.mak",
+    "md": "*.md *.markdown *.mdx *.mdown *.mkd",
+    "nix": "*.nix",
+    "ocaml": "*.ml *.mli *.mll *.mly",
+    "perl": "*.pl *.pm *.perl *.t",
+    "php": "*.php *.phtml",
+    "proto": "*.proto",
+    "ps": "*.ps1 *.psm1 *.psd1",
+    "py": "*.py *.pyi",
+    "r": "*.R *.r *.Rmd *.Rnw",
+    "rst": "*.rst",
+    "ruby": "*.rb *.gemspec *.rake Gemfile Rakefile .irbrc",
+    "rust": "*.rs",
+    "scala": "*.scala *.sbt",
+    "sh": "*.sh *.bash *.zsh *.fish *.ksh",
+    "sql": "*.sql *.psql",
+    "svelte": "*.svelte",
+    "swift": "*.swift",
+    "tex": "*.tex *.ltx *.sty *.cls *.bib",
+    "tf": "*.tf *.tfvars",
+    "toml": "*.toml",
+    "ts": "*.ts *.tsx *.cts *.mts",
+    "txt": "*.txt",
+    "vue": "*.vue",
+    "xml": "*.xml *.xsd *.xsl *.xslt *.svg",
+    "yaml": "*.yaml *.yml",
+    "zig": "*.zig",
+}
+_OTHER_NAMES: Final = {
+    "python": "py", "javascript": "js", "jsx": "js", "typescript": "ts", "tsx": "ts", "markdown": "md", "rb": "ruby",
+    "rs": "rust", "golang": "go", "c++": "cpp", "csharp": "cs", "shell": "sh", "bash": "sh", "yml": "yaml",
+    "kt": "kotlin", "dockerfile": "docker", "makefile": "make", "htm": "html", "terraform": "tf", "ex": "elixir",
+    "hs": "haskell", "powershell": "ps", "protobuf": "proto", "text": "txt",
+}  # fmt: skip
+_PLAIN_NAME = re.compile(r"[\w*.+@-]+")
+"""Not with `?`, which is one byte for ripgrep and one character for us."""
+
+
+class FileFilter:
+    def __init__(self, glob: str = "", file_type: str = "", prefix: str = "") -> None:
+        """`glob` may be several, with blanks or commas between, and `!` before what is left out. One with a slash
+        starts from the folder that is searched, or from the working directory, of which `prefix` is the way to that
+        folder. Raises GlobError.
+        """
+        self._prefix = prefix
+        known = _OTHER_NAMES.get(file_type.lower(), file_type.lower())
+        if file_type and known not in TYPES:
+            raise GlobError(f"there is no type {file_type[:80]!r}; there are {', '.join(TYPES)}")
+        every = _split(glob)
+        self._names = TYPES[known].split() if file_type else []
+        self._globs = [one for one in every if not one.startswith("!")]
+        self._type = _compiled(self._names)
+        self._wanted = _compiled(self._globs)
+        self._unwanted = _compiled([one[1:] for one in every if one.startswith("!")])
+
+    def wants(self, path: str) -> bool:
+        """`path` is relative to the folder that is searched."""
+        paths = (path, self._prefix + path) if self._prefix else (path,)
+        if self._type and not self._type.fullmatch(path):
+            return False
+        if self._wanted and not any(self._wanted.fullmatch(one) for one in paths):
+            return False
+        return not (self._unwanted and any(self._unwanted.fullmatch(one) for one in paths))
+
+    def names(self) -> tuple[str, ...]:
+        """Patterns of plain names that no wanted file is without; none when that can't be said so simply."""
+        ends = [one.rpartition("/")[2] for glob in self._globs for one in alternatives(glob)] or self._names
+        return plain_names(ends)
+
+
+def plain_names(ends: Iterable[str]) -> tuple[str, ...]:
+    """The last parts of patterns, as ripgrep can be told them; none when one of them is more than letters and `*`."""
+    every = tuple(dict.fromkeys(ends))
+    return every if all(_PLAIN_NAME.fullmatch(end) and end.strip("*") for end in every) else ()
+
+
+def narrowing(names: tuple[str, ...]) -> list[str]:
+    """What makes ripgrep look only at files with such names. A type only narrows what is searched, whereas a glob
+    would bring back what git ignores.
+    """
+    return [*(f"--type-add=wanted:{name}" for name in names), "--type=wanted"] if names else []
+
+
+def _split(glob: str) -> list[str]:
+    """At blanks and commas that stand in no braces."""
+    parts, depth = [""], 0
+    for char in glob:
+        depth = max(0, depth + (char == "{") - (char == "}"))
+        if char in " ," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return [part for part in parts if part]
+
+
+def _compiled(globs: list[str]) -> re.Pattern[str] | None:
+    if not globs:
+        return None
+    every = [glob.removeprefix("./").removeprefix("/") if "/" in glob else f"**/{glob}" for glob in globs]
+    every += [f"{glob.rstrip('/')}/**" for glob in every if glob.endswith("/")]
+    return re.compile("|".join(glob_regex(glob, hidden=True) for glob in every))

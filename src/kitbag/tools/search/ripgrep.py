@@ -1,0 +1,41 @@
+"""Where ripgrep is, and the words that make it search or list as these tools mean it.
+
+Used by listing and grep. Its settings files, the user's global ignore rules and its own ignore files do not count, so
+that it finds the same as walk does. It never runs another program: no preprocessor, no decompression.
+"""
+
+import os
+import sys
+from typing import Final
+
+from kitbag.permissions.model import Workspace, is_inside
+from kitbag.tools.search.walk import NEVER_ENTERED, ignoring_above
+
+NAME: Final = "rg"
+
+
+def find_ripgrep(workspace: Workspace) -> str:
+    """An absolute path, empty when there is none. Beside our own Python is where its wheel puts it. Nothing that
+    lies where an agent may write is run: a project that brings an `rg` of its own does not get to run it.
+    """
+    folders = [os.path.dirname(sys.executable), *os.environ.get("PATH", "").split(os.pathsep)]
+    for folder in folders:
+        path = f"{folder}/{NAME}"
+        if os.path.isabs(folder) and os.path.isfile(path) and os.access(path, os.X_OK):
+            names = (os.path.abspath(path), os.path.realpath(path))
+            if not any(is_inside(name, root) for name in names for root in workspace.write_roots):
+                return path
+    return ""
+
+
+def walking(resolved: str, *, hidden: bool, ignore: bool) -> list[str]:
+    """Which files are looked at below a folder, as in walk."""
+    words = ["--no-config", "--no-ignore-dot", "--no-ignore-global", "--no-follow", "--color=never"]
+    if hidden:
+        words += ["--hidden", *(f"--glob=!{name}" for name in NEVER_ENTERED)]
+    if not ignore:
+        words.append("--no-ignore")
+    elif ignoring_above(resolved)[1]:
+        # The folder is ignored itself, so the rules above it do not count; those in it do, as in a repository.
+        words += ["--no-ignore-parent", "--no-require-git"]
+    return words

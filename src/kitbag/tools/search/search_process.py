@@ -1,0 +1,194 @@
+"""A process that searches as ripgrep does, for machines without it: the same files, the same output, Python's regular
+expressions. A process of its own, because a regular expression that never ends can be stopped in no other way.
+
+Started by grep in the folder that is to be searched, with the job as its argument. It imports next to nothing of
+Kitbag. Bad patterns are told on its error output, and by its status 2.
+"""
+
+import contextlib
+import json
+import os
+import re
+import sys
+import warnings
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple, cast
+
+from kitbag.text.no_follow import open_file
+from kitbag.tools.files.lines import chunks, lines
+from kitbag.tools.search.file_filter import FileFilter
+from kitbag.tools.search.walk import ignoring_above, walk
+
+LONGEST_LINE: Final = 1 << 16
+"""Bytes of a line that are searched."""
+LARGEST_FILE: Final = 32 << 20
+STANDARD_INPUT: Final = "<stdin>"
+_SHOWN = 1_000
+_BINARY_HEAD = 1 << 16
+_MEMORY = 1 << 30
+
+
+class Job(NamedTuple):
+    pattern: str
+    mode: str
+    """`content`, `count` or `files_with_matches`."""
+    ignore_case: bool
+    multiline: bool
+    before: int
+    after: int
+    glob: str = ""
+    file_type: str = ""
+    prefix: str = ""
+    resolved: str = ""
+    """The folder to search, which is the working directory too; empty: the standard input is searched."""
+
+
+def words_for(job: Job) -> list[str]:
+    """What starts it."""
+    source = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    module = "kitbag.tools.search.search_process"
+    start = f"import sys; sys.path.append(sys.argv[1]); from {module} import main; main(sys.argv[2])"
+    return [sys.executable, "-I", "-S", "-c", start, source, json.dumps(job)]
+
+
+def main(text: str) -> None:
+    job = Job(*cast("list[Any]", json.loads(text)))
+    _limit_memory()
+    try:
+        pattern = _compiled(job)
+    except (re.error, OverflowError, RecursionError, Warning) as error:
+        sys.stderr.write(f"regex parse error: {error}\n")
+        sys.exit(2)
+    try:
+        for path, descriptor in _files(job):
+            try:
+                _search(path, descriptor, job, pattern)
+            except OSError as error:
+                _complain(path, error)
+            finally:
+                os.close(descriptor)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os._exit(0)
+
+
+def _limit_memory() -> None:
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    with contextlib.suppress(ValueError, OSError):  # not every system has it
+        resource.setrlimit(
+            resource.RLIMIT_AS, (_MEMORY if most == resource.RLIM_INFINITY else min(most, _MEMORY), most)
+        )
+
+
+def _compiled(job: Job) -> re.Pattern[str]:
+    flags = (re.IGNORECASE if job.ignore_case else 0) | ((re.MULTILINE | re.DOTALL) if job.multiline else 0)
+    with warnings.catch_warnings():
+        # `[[:alpha:]]` and `[a&&b]` mean something else to ripgrep than to Python.
+        warnings.simplefilter("error", FutureWarning)
+        return re.compile(job.pattern, flags)
+
+
+def _files(job: Job) -> Iterator[tuple[str, int]]:
+    if not job.resolved:
+        yield STANDARD_INPUT, 0
+        return
+    root = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
+    wanted = FileFilter(job.glob, job.file_type, job.prefix)
+    above, _ = ignoring_above(job.resolved)
+    for path, name, folder in walk(root, above, hidden=True, unreadable=_complain):
+        if "\n" in path or not wanted.wants(path):
+            continue
+        try:
+            descriptor = open_file(name, folder)
+        except OSError as error:
+            _complain(path, error)
+            continue
+        if os.fstat(descriptor).st_size > LARGEST_FILE:
+            os.close(descriptor)
+            continue
+        yield f"./{path}", descriptor
+
+
+def _complain(path: str, error: OSError) -> None:
+    """As ripgrep does; what has become something else than a file is none, and no reason to complain."""
+    if error.errno is None:
+        return
+    named = os.fsencode(path.removeprefix("./").rstrip("/").replace("\n", "\\n"))
+    sys.stderr.buffer.write(b"./%b: %b (os error %d)\n" % (named, os.strerror(error.errno).encode(), error.errno))
+    sys.stderr.buffer.flush()
+
+
+def _search(path: str, descriptor: int, job: Job, pattern: re.Pattern[str]) -> None:
+    found = _rows(descriptor, job, pattern)
+    if job.mode == "content":
+        for number, mark, text in found:
+            _write(path, f"{number}{mark}{text[:_SHOWN]}\n")
+    elif job.mode == "count":
+        if count := sum(1 for _ in found):
+            _write(path, f"{count}\n")
+    elif next(found, None) is not None:
+        _write(path, "")
+
+
+def _write(path: str, text: str) -> None:
+    sys.stdout.buffer.write(os.fsencode(path) + b"\0" + text.encode("utf-8", "surrogateescape"))
+
+
+def _rows(descriptor: int, job: Job, pattern: re.Pattern[str]) -> Iterator[tuple[int, str, str]]:
+    """(line, `:` or `-`, its text); when lines are not shown, one for each match."""
+    if job.multiline:
+        return _in_whole(descriptor, job, pattern)
+    texts = (line.data.decode("utf-8", "surrogateescape") for line in lines(_until_binary(descriptor), LONGEST_LINE))
+    matches = ((text, pattern.search(text) is not None) for text in texts)
+    return _with_context(matches, job)
+
+
+def _until_binary(descriptor: int) -> Iterator[bytes]:
+    """As ripgrep does: nothing of a file that is binary at its beginning, and what stands before it of another."""
+    for number, piece in enumerate(chunks(descriptor)):
+        text_ends = piece.find(b"\0")
+        if text_ends < 0:
+            yield piece
+            continue
+        if number or text_ends >= _BINARY_HEAD:
+            yield piece[:text_ends]
+        return
+
+
+def _with_context(matches: Iterator[tuple[str, bool]], job: Job) -> Iterator[tuple[int, str, str]]:
+    shows = job.mode == "content"
+    before: deque[tuple[int, str]] = deque(maxlen=job.before if shows else 0)
+    after = 0
+    for number, (text, matched) in enumerate(matches, 1):
+        if matched:
+            for earlier, kept in before:
+                yield earlier, "-", kept
+            before.clear()
+            yield number, ":", text
+            after = job.after if shows else 0
+        elif after:
+            yield number, "-", text
+            after -= 1
+        else:
+            before.append((number, text))
+
+
+def _in_whole(descriptor: int, job: Job, pattern: re.Pattern[str]) -> Iterator[tuple[int, str, str]]:
+    rows = [line.data.decode("utf-8", "surrogateescape") for line in lines(_until_binary(descriptor), LONGEST_LINE)]
+    text = "".join(f"{row}\n" for row in rows)
+    spans = (match.span() for match in pattern.finditer(text))
+    if job.mode != "content":
+        for _ in spans:
+            yield 0, ":", ""
+        return
+    matched: set[int] = set()
+    line, at = 0, 0
+    for start, end in spans:
+        line += text.count("\n", at, start)
+        last = line + text.count("\n", start, max(start, end - 1))
+        matched.update(range(line, last + 1))
+        at = start
+    yield from _with_context(((row, number in matched) for number, row in enumerate(rows)), job)

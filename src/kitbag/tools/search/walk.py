@@ -1,0 +1,210 @@
+"""The files below a folder as ripgrep lists them: in the order of their names, without what git ignores, no link
+followed. Every folder is opened inside the one above it, so that nothing exchanged meanwhile leads out.
+
+Used by Glob and by search_process where there is no ripgrep, and by both for which ignore rules count. Imports
+nothing of Kitbag but globs.
+"""
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from kitbag.text.no_follow import DIRECTORY_FLAGS, open_directory, open_file
+from kitbag.tools.search.glob_patterns import GlobError, path_regex
+
+NEVER_ENTERED: Final = (".git", ".hg", ".svn", ".jj", ".bzr")
+"""What systems for versions keep for themselves; searched only when it is named."""
+_MOST_RULE_BYTES = 1 << 20
+_MOST_RULES = 2_000
+_LONGEST_RULE = 1_000
+
+
+class _Rules(NamedTuple):
+    """One file of ignore rules."""
+
+    start: str
+    """The folder it lies in, relative to where the walk began, with a slash at its end; or as many `../` as needed."""
+    order: tuple[tuple[re.Pattern[str], bool, bool], ...]
+    """The last first: what it matches, whether it ignores, whether it is for folders only."""
+    some: re.Pattern[str]
+    """Matches whatever one of them matches: most paths are settled with it."""
+
+    def verdict(self, path: str, *, is_folder: bool) -> bool | None:
+        """Whether it ignores a path that is relative to `start`; None when no rule speaks of it."""
+        if not self.some.fullmatch(path):
+            return None
+        for pattern, ignores, folders_only in self.order:
+            if (is_folder or not folders_only) and pattern.fullmatch(path):
+                return ignores
+        return None
+
+
+class Ignoring(NamedTuple):
+    """What counts in one folder. A value: each folder has its own, made from the one above it."""
+
+    rules: tuple[tuple[str, _Rules], ...] = ()
+    """(what stands before a path of the walk, relative to the rules' folder; the rules). The closest first."""
+    in_repository: bool = False
+
+    def ignores(self, path: str, *, is_folder: bool) -> bool:
+        for above, rules in self.rules:
+            below = above + path[len(rules.start) :]
+            verdict = rules.verdict(below, is_folder=is_folder)
+            if verdict is not None:
+                return verdict
+        return False
+
+    def inside(self, folder: int, path: str, names: Iterable[str]) -> "Ignoring":
+        """`path` of the folder, with a slash at its end; empty where the walk begins."""
+        known = frozenset(names)
+        rules, inside = self.rules, self.in_repository
+        if ".git" in known:
+            # Another repository: what the one around it ignores does not count in it.
+            rules, inside = (), True
+            excluded = _read_rules(folder, ".git/info/exclude", path)
+            rules = (("", excluded),) if excluded else ()
+        if inside and ".gitignore" in known:
+            own = _read_rules(folder, ".gitignore", path)
+            rules = (("", own), *rules) if own else rules
+        return Ignoring(rules, inside)
+
+
+def ignoring_above(resolved: str) -> tuple[Ignoring, bool]:
+    """What the folders above say about one, and whether they ignore that folder itself: then none of it counts,
+    because somebody asked for it by name.
+    """
+    if os.path.lexists(f"{resolved}/.git"):
+        return Ignoring(), False
+    above = [os.path.dirname(resolved)]
+    while not os.path.lexists(f"{above[-1]}/.git"):
+        if above[-1] == "/":
+            return Ignoring(), False
+        above.append(os.path.dirname(above[-1]))
+    ignoring = Ignoring()
+    top = above[-1]
+    for place in reversed(above):
+        with contextlib.suppress(OSError):
+            folder = open_directory(place)
+            try:
+                path = place[len(top) :].strip("/")
+                ignoring = ignoring.inside(folder, f"{path}/" if path else "", _there(folder))
+            finally:
+                os.close(folder)
+        next_part = resolved[len(place) :].strip("/").partition("/")[0]
+        if ignoring.ignores(f"{place[len(top) :]}/{next_part}".strip("/"), is_folder=True):
+            return Ignoring(in_repository=True), True
+    from_top = resolved[len(top) :].strip("/")
+    moved = tuple((f"{from_top[len(rules.start) :]}/", rules._replace(start="")) for _, rules in ignoring.rules)
+    return Ignoring(moved, in_repository=True), False
+
+
+def walk(
+    root: int,
+    ignoring: Ignoring | None,
+    *,
+    hidden: bool,
+    deepest: int = 0,
+    stopped: Callable[[], bool] = lambda: False,
+    unreadable: Callable[[str, OSError], None] = lambda path, error: None,
+) -> Iterator[tuple[str, str, int]]:
+    """(path, name, descriptor of its folder) of each regular file below the folder. `ignoring` is what the folders
+    above say; None: nothing is ignored. `deepest` 1 is the folder alone, 0 everything.
+    """
+    return _walk(root, "", ignoring, (hidden, deepest or 1 << 30, stopped, unreadable))
+
+
+def _walk(
+    folder: int,
+    path: str,
+    ignoring: Ignoring | None,
+    options: tuple[bool, int, Callable[[], bool], Callable[[str, OSError], None]],
+) -> Iterator[tuple[str, str, int]]:
+    hidden, deepest, stopped, unreadable = options
+    try:
+        with os.scandir(folder) as found:
+            entries = sorted((os.fsencode(entry.name), entry.name, _kind(entry)) for entry in found)
+    except OSError as error:
+        unreadable(path, error)
+        return
+    if ignoring is not None:
+        ignoring = ignoring.inside(folder, path, (name for _, name, _ in entries))
+    for _, name, kind in entries:
+        if stopped():
+            return
+        if not kind or name in NEVER_ENTERED or (name.startswith(".") and not hidden):
+            continue
+        below = path + name
+        if ignoring is not None and ignoring.ignores(below, is_folder=kind == "folder"):
+            continue
+        if kind == "file":
+            yield below, name, folder
+        elif path.count("/") + 1 < deepest:
+            try:
+                deeper = os.open(name, DIRECTORY_FLAGS, dir_fd=folder)
+            except OSError as error:
+                unreadable(below, error)
+                continue
+            try:
+                yield from _walk(deeper, f"{below}/", ignoring, options)
+            finally:
+                os.close(deeper)
+
+
+def _kind(entry: "os.DirEntry[str]") -> str:
+    try:
+        if entry.is_dir(follow_symlinks=False):
+            return "folder"
+        return "file" if entry.is_file(follow_symlinks=False) else ""
+    except OSError:
+        return ""
+
+
+def _there(folder: int) -> list[str]:
+    return [name for name in (".git", ".gitignore") if _exists(name, folder)]
+
+
+def _exists(name: str, folder: int) -> bool:
+    try:
+        os.lstat(name, dir_fd=folder)
+    except OSError:
+        return False
+    return True
+
+
+def _read_rules(folder: int, name: str, start: str) -> _Rules | None:
+    try:
+        descriptor = open_file(name, folder)
+    except OSError:
+        return None
+    try:
+        text = os.read(descriptor, _MOST_RULE_BYTES).decode("utf-8", "surrogateescape")
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    order = [rule for line in text.split("\n")[:_MOST_RULES] if (rule := _rule(line)) is not None]
+    if not order:
+        return None
+    some = "|".join(f"(?:{pattern})" for pattern, _, _ in order)
+    last_first = tuple((re.compile(pattern), ignores, folders) for pattern, ignores, folders in reversed(order))
+    return _Rules(start, last_first, re.compile(some))
+
+
+def _rule(line: str) -> tuple[str, bool, bool] | None:
+    """A line of .gitignore: (regular expression, whether it ignores, whether it is for folders only)."""
+    line = line if line.endswith("\\ ") else line.rstrip()
+    if not line or line.startswith("#") or "//" in line or len(line) > _LONGEST_RULE:
+        return None  # for git, two slashes match nothing
+    ignores = not line.startswith("!")
+    line = line if ignores else line[1:]
+    folders_only = line.endswith("/")
+    line = line.rstrip("/") if folders_only else line
+    parts = line.removeprefix("/").split("/")
+    if "/" not in line:
+        parts = ["**", *parts]
+    try:
+        return (path_regex(parts, hidden=True), ignores, folders_only) if line else None
+    except GlobError:
+        return None

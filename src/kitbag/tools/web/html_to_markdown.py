@@ -1,0 +1,424 @@
+"""A web page as Markdown: headings, lists, tables, code with its language, links made absolute, images as their texts.
+
+Used by WebFetch. Left out is what nobody reads: scripts, styles, what is hidden, and menus round the content. Plain
+Python, so that it can be stopped at any moment and can't take the process down; web_html cuts, web_elements
+knows the elements, web_blocks writes.
+"""
+
+import html
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from kitbag.tools.web.html_elements import (
+    BLOCKS,
+    CLOSED_BY,
+    CONTENT,
+    HEADINGS,
+    LISTS,
+    MARKS,
+    SKIPPED,
+    Part,
+    is_hidden,
+    joined,
+    language_in,
+)
+from kitbag.tools.web.html_tokens import VOID, Piece, attributes, pieces
+from kitbag.tools.web.markdown_blocks import MOST_CONTAINERS, NOWHERE, Blocks, Cell, Container, Table
+from kitbag.tools.web.open_elements import Element, Scope
+
+SECONDS: Final = 5.0
+MOST_CHARACTERS: Final = 2_000_000
+_EVERY = 256
+_LONG = 10_000
+_ENOUGH = 200
+_MOST_TABLES = 8
+_MAIN = re.compile(r"""<main[\s>]|role\s*=\s*["']?main["'\s>]""", re.IGNORECASE)
+
+
+class Page(NamedTuple):
+    title: str
+    text: str
+    cut: str
+    """Why not all of it was read, in words; empty when it was."""
+
+
+def markdown_of(source: str, address: str, stop: threading.Event) -> Page:
+    """`address` is where the page is from: its links are relative to that."""
+    deadline = time.monotonic() + SECONDS
+    first: Part = "main" if _MAIN.search(source) else "tidy"
+    page = _Reader(address, first, stop, deadline).read(source)
+    if len(page.text) >= _ENOUGH or stop.is_set() or page.cut:
+        return page
+    # A page whose content is where others have a menu, or that has an empty main part.
+    whole = _Reader(address, "all", stop, deadline).read(source)
+    return whole if not page.text or len(whole.text) > max(1_000, 10 * len(page.text)) else page
+
+
+class _Reader:
+    def __init__(self, address: str, part: Part, stop: threading.Event, deadline: float) -> None:
+        self._base = address
+        self._part: Part = part
+        self._stop = stop
+        self._deadline = deadline
+        self._scopes = [Scope()]
+        self._tables: list[tuple[Table, Scope]] = []
+        self._skipping: Element | None = None
+        self._content = 0
+        """How many elements are open that hold content."""
+        self._code: list[str] | None = None
+        self._title = ""
+        self._is_title = False
+        self._absolute: dict[str, str] = {}
+
+    def read(self, source: str) -> Page:
+        cut = ""
+        handlers: dict[str, Callable[[Piece], None]] = {"text": self._text, "start": self._start, "end": self._end}
+        for count, piece in enumerate(pieces(source)):
+            handlers[piece.kind](piece)
+            if (count % _EVERY == 0 or len(piece.raw) > _LONG) and (cut := self._reason_to_stop()):
+                break
+        if self._stop.is_set():
+            return Page("", "", cut)
+        while len(self._scopes) > 1 or self._tables:
+            self._end_table()
+        self._end_code()
+        text = self._scopes[0].blocks.text()
+        if len(text) > MOST_CHARACTERS:
+            text, cut = text[:MOST_CHARACTERS], cut or f"it is longer than {MOST_CHARACTERS:,} characters"
+        return Page(self._title, text, cut)
+
+    def _reason_to_stop(self) -> str:
+        if self._stop.is_set():
+            return "it was cancelled"
+        if time.monotonic() > self._deadline:
+            return f"reading it takes longer than {SECONDS:g} s"
+        if sum(scope.blocks.size for scope in self._scopes) > MOST_CHARACTERS:
+            return f"it is longer than {MOST_CHARACTERS:,} characters"
+        return ""
+
+    @property
+    def _blocks(self) -> Blocks:
+        return self._scopes[-1].blocks
+
+    @property
+    def _is_shown(self) -> bool:
+        is_part = self._part != "main" or self._content > 0 or self._scopes[-1].blocks.heading == 1
+        return is_part and self._skipping is None
+
+    # Text
+
+    def _text(self, piece: Piece) -> None:
+        if self._is_title:
+            self._title = self._title or " ".join(html.unescape(piece.raw[:1_000]).split())
+            self._is_title = False
+        elif not self._is_shown:
+            return
+        elif self._code is not None:
+            self._code.append(html.unescape(piece.raw))
+        else:
+            self._blocks.write(piece.raw)
+
+    # Tags
+
+    def _start(self, piece: Piece) -> None:
+        name = piece.name
+        if name == "title":
+            self._is_title = self._skipping is None or self._skipping.name != "svg"
+        elif name == "base":
+            self._base = joined(self._base, attributes(piece.raw).get("href", "")) or self._base
+        elif name in VOID:
+            if self._is_shown:
+                self._start_void(piece)
+        elif name in BLOCKS and self._code is None:
+            self._start_block(piece)
+        elif self._skipping is not None:
+            self._skipping.nested += name == self._skipping.name
+        elif self._code is not None and name in BLOCKS:
+            self._start_in_code(piece)
+        elif name in SKIPPED or name == "math" or (piece.raw and self._is_hidden(piece)):
+            self._start_skipped(piece)
+        elif self._code is not None:
+            self._start_in_code(piece)
+        elif self._is_shown:
+            self._start_inline(piece)
+
+    def _start_void(self, piece: Piece) -> None:
+        if piece.name == "br":
+            if self._code is not None:
+                self._code.append("\n")
+            else:
+                self._blocks.break_line()
+        elif piece.name == "hr" and self._code is None:
+            self._blocks.end_line()
+            self._blocks.write_block(["---"])
+        elif piece.name == "img" and self._code is None:
+            given = attributes(piece.raw)
+            text = " ".join(given.get("alt", "").split())
+            if text and given.get("aria-hidden") != "true":
+                self._blocks.add(f"![{text}]")
+
+    def _start_inline(self, piece: Piece) -> None:
+        if piece.name == "a":
+            address = self._address(attributes(piece.raw).get("href", ""))
+            self._blocks.close_mark("a")  # links are never in links
+            self._blocks.open_mark("a", "", address or NOWHERE)
+        elif piece.name in MARKS:
+            sign = MARKS[piece.name]
+            if not (self._blocks.heading and sign == "**"):
+                self._blocks.open_mark(piece.name, sign)
+        elif piece.name == "q":
+            self._blocks.add("“")
+
+    def _start_skipped(self, piece: Piece) -> None:
+        element = self._push(piece)
+        element.skips = True
+        if piece.name == "math" and self._is_shown:
+            formula = attributes(piece.raw).get("alttext", "").strip()
+            if not formula:
+                element.skips = False
+                return
+            self._blocks.add(f"${formula}$")
+        self._skipping = element
+
+    def _start_block(self, piece: Piece) -> None:
+        name, scope = piece.name, self._scopes[-1]
+        if scope.open and scope.open[-1].name == "p":
+            self._pop()
+        if name in ("tr", "td", "th") and scope.open and scope.open[0] is self._skipping:
+            self._end_cell()  # the hidden one before
+        if name in ("table", "tr", "td", "th") and self._skipping is None and self._start_table(piece):
+            return
+        scope = self._scopes[-1]
+        if name in CLOSED_BY:
+            self._close_siblings(*CLOSED_BY[name])
+        if scope.blocks.heading and self._start_in_heading(piece):
+            return
+        scope.blocks.end_line()
+        element = self._push(piece)
+        if self._skipping is not None:
+            return
+        if self._is_hidden(piece):
+            element.skips = True
+            self._skipping = element
+            return
+        if name in CONTENT or (piece.raw and "main" in piece.raw and attributes(piece.raw).get("role") == "main"):
+            element.is_content = name != "article" or self._part != "main"
+            self._content += element.is_content
+        if self._is_shown or name == "h1":  # the title of a page may stand above its main part
+            self._prepare(element, piece)
+
+    def _start_in_heading(self, piece: Piece) -> bool:
+        """Whether it stays on the line of the heading; else that one was not closed, and ends here."""
+        scope = self._scopes[-1]
+        if piece.name in ("div", "p", "hgroup", "header"):
+            self._push(piece).is_flat = True
+            scope.blocks.add(" ")
+            return True
+        self._pop_to(f"h{scope.blocks.heading}")
+        return False
+
+    def _prepare(self, element: Element, piece: Piece) -> None:
+        """What an element that is shown means for what is in it."""
+        name, scope = element.name, self._scopes[-1]
+        if piece.raw and name in ("div", "figure", "pre"):
+            element.language = language_in(attributes(piece.raw))
+        if name in HEADINGS:
+            scope.blocks.heading = HEADINGS[name]
+        elif name == "blockquote":
+            self._contain(element, Container("> ", "> ", False))
+        elif name in ("ul", "menu", "dir"):
+            scope.lists.append(0)
+        elif name == "ol":
+            scope.lists.append(_whole(attributes(piece.raw).get("start", ""), 1))
+        elif name == "li":
+            number = scope.lists[-1] if scope.lists else 0
+            sign = f"{number}. " if number else "- "
+            if number:
+                scope.lists[-1] += 1
+            self._contain(element, Container(sign, " " * len(sign), True))
+        elif name in ("dt", "dd"):
+            self._contain(element, Container(": ", "  ", True) if name == "dd" else Container("", "", True))
+        elif name == "pre":
+            self._code = []
+
+    def _contain(self, element: Element, container: Container) -> None:
+        blocks = self._scopes[-1].blocks
+        if len(blocks.containers) < MOST_CONTAINERS:
+            element.container = container
+            blocks.containers.append(container)
+
+    def _start_in_code(self, piece: Piece) -> None:
+        """Only colours are expected there, and lines that are elements."""
+        if piece.name in ("table", "pre", "h1", "h2"):  # so the end was forgotten
+            self._end_code()
+            self._start(piece)
+        elif piece.name == "code" and piece.raw and not self._scopes[-1].open[-1].language:
+            self._scopes[-1].open[-1].language = language_in(attributes(piece.raw))
+
+    def _end(self, piece: Piece) -> None:
+        name, skipping = piece.name, self._skipping
+        if name == "title":
+            self._is_title = False
+        elif skipping is not None and name not in BLOCKS:
+            self._end_in_skipped(name, skipping)
+        elif self._code is not None:
+            if name == "pre":
+                self._end_code()
+            elif name in ("div", "li", "p") and self._code and not self._code[-1].endswith("\n"):
+                self._code.append("\n")
+        elif name in BLOCKS or name == "math":
+            if name not in ("table", "tr", "td", "th") or not self._end_table_part(name):
+                self._pop_to(name)
+        elif not self._is_shown:
+            return
+        elif name == "a" or name in MARKS:
+            self._blocks.close_mark(name)
+        elif name == "q":
+            self._blocks.add("”")
+
+    def _end_in_skipped(self, name: str, skipping: Element) -> None:
+        if name == skipping.name:
+            if skipping.nested:
+                skipping.nested -= 1
+            else:
+                self._pop_to(name)
+
+    def _end_code(self) -> None:
+        if self._code is None:
+            return
+        code, self._code = "".join(self._code), None
+        around = [element.language for element in self._scopes[-1].open[-3:] if element.language]
+        self._blocks.write_code(code, around[-1] if around else "")
+        self._pop_to("pre")
+
+    # What is open
+
+    def _push(self, piece: Piece) -> Element:
+        scope = self._scopes[-1]
+        element = Element(piece.name, len(scope.blocks.marks))
+        scope.open.append(element)
+        scope.counts[piece.name] = scope.counts.get(piece.name, 0) + 1
+        return element
+
+    def _pop_to(self, name: str) -> None:
+        if self._scopes[-1].counts.get(name):
+            while self._pop() != name:
+                pass
+
+    def _pop(self) -> str:
+        scope = self._scopes[-1]
+        element = scope.open.pop()
+        name = element.name
+        scope.counts[name] -= 1
+        if element is self._skipping:
+            self._skipping = None
+        if name == "math" or element.is_flat:
+            scope.blocks.add(" " if element.is_flat else "")
+            return name
+        if name in BLOCKS and not element.skips:
+            scope.blocks.end_line()
+        for mark in scope.blocks.marks[element.marks :]:
+            scope.blocks.close_mark(mark.name)
+        if name in HEADINGS:
+            scope.blocks.heading = 0
+        if element.container is not None:
+            scope.blocks.containers.remove(element.container)
+        self._content -= element.is_content
+        if name in LISTS[:4] and scope.lists and not element.skips and self._skipping is None:
+            scope.lists.pop()
+        if name in LISTS and not any(scope.counts.get(outer) for outer in LISTS):
+            scope.blocks.leave_list()
+        return name
+
+    def _close_siblings(self, siblings: tuple[str, ...], borders: tuple[str, ...]) -> None:
+        scope = self._scopes[-1]
+        if not any(scope.counts.get(name) for name in siblings):
+            return
+        for element in reversed(scope.open[-50:]):
+            if element.name in siblings:
+                self._pop_to(element.name)
+                return
+            if element.name in borders:
+                return
+
+    def _is_hidden(self, piece: Piece) -> bool:
+        return is_hidden(piece, self._part, self._content > 0)
+
+    # Tables
+
+    def _start_table(self, piece: Piece) -> bool:
+        """Whether it is taken for a part of a table; what is too deep is not."""
+        if not self._is_shown:
+            return False
+        if piece.name == "table":
+            if len(self._tables) >= _MOST_TABLES or self._is_hidden(piece):
+                return False
+            self._blocks.heading = 0
+            self._blocks.end_line()
+            self._tables.append((Table(), self._scopes[-1]))
+            return True
+        if not self._tables:
+            return False
+        table, _ = self._tables[-1]
+        self._end_cell()
+        if piece.name == "tr":
+            table.start_row()
+            return True
+        scope = Scope(attributes(piece.raw), piece.name == "th")
+        self._scopes.append(scope)
+        if self._is_hidden(piece):
+            element = self._push(piece)
+            element.skips = True
+            self._skipping = element
+        return True
+
+    def _end_table_part(self, name: str) -> bool:
+        if not self._tables:
+            return False
+        if name == "table":
+            inner = self._scopes[-1].counts.get("table")
+            if inner:
+                return False  # one that was too deep
+            self._end_table()
+        elif self._scopes[-1].counts.get(name):
+            if self._scopes[-1].open[0].name != name:
+                return False
+            self._end_cell()
+        else:
+            self._end_cell()
+        return True
+
+    def _end_cell(self) -> None:
+        """Of the innermost table, if one is open."""
+        scope = self._scopes[-1]
+        if scope.cell is None or not self._tables or scope is self._tables[-1][1]:
+            return
+        while scope.open:
+            self._pop()
+        self._scopes.pop()
+        spans = (_whole(scope.cell.get(key, ""), 1) for key in ("colspan", "rowspan"))
+        self._tables[-1][0].add(Cell(scope.blocks.text(), scope.blocks.has_structure, scope.is_header, *spans))
+
+    def _end_table(self) -> None:
+        self._end_code()
+        self._end_cell()
+        table, around = self._tables.pop()
+        around.blocks.end_line()
+        around.blocks.write_table(table)
+
+    # Addresses
+
+    def _address(self, written: str) -> str:
+        """As a link has it; empty for what leads nowhere outside the page."""
+        if written not in self._absolute:
+            if len(self._absolute) > 10_000:
+                self._absolute.clear()
+            self._absolute[written] = joined(self._base, written)
+        return self._absolute[written]
+
+
+def _whole(text: str, otherwise: int) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else otherwise

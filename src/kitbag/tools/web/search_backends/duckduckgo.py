@@ -1,0 +1,71 @@
+"""DuckDuckGo, which needs no key: its page for browsers without scripts, read tolerantly. Used by web_search.
+
+It is made for people: after many searches it shows a puzzle instead, which is told and not worked around.
+"""
+
+from urllib.parse import parse_qs, urlsplit
+
+from kitbag.net.exchange import user_agent
+from kitbag.tools.web.html_tokens import attributes, pieces
+from kitbag.tools.web.search_backends.request import Asked, Found, SearchError, ask
+
+_TITLES = ("result__a", "result-link")
+_SNIPPETS = ("result__snippet", "result-snippet")
+_PUZZLE = ("anomaly-modal", "anomaly.js", "challenge-form", "g-recaptcha")
+_FIX = (
+    "Wait some minutes. For regular use have the user set BRAVE_API_KEY or TAVILY_API_KEY in the environment, or "
+    "`search.url` to a SearXNG."
+)
+
+
+async def search(asked: Asked) -> list[Found]:
+    agent = ("User-Agent", f"Mozilla/5.0 (compatible; {user_agent()})")
+    answer = await ask(asked, "/html/", {"q": asked.words}, [agent])
+    page = answer.text or ""
+    found = results_in(page)
+    if not found:
+        if answer.status == 202 or any(sign in page for sign in _PUZZLE):
+            raise SearchError("DuckDuckGo wants to see a person and answers no search for now", _FIX)
+        if "no-results" not in page and "no results" not in page.lower():
+            raise SearchError("DuckDuckGo answered with a page that can't be read", _FIX)
+    return found
+
+
+def results_in(page: str) -> list[Found]:
+    """Titles with their addresses, and the snippet that follows each; advertisements are left out."""
+    found: list[Found] = []
+    words: list[str] = []
+    reading = ""
+    """The element that is being read, a title or a snippet."""
+    is_title = False
+    address = ""
+    for piece in pieces(page):
+        if piece.kind == "start" and not reading and "result" in piece.raw:
+            given = attributes(piece.raw)
+            classes = given.get("class", "").split()
+            is_title = any(name in classes for name in _TITLES)
+            if is_title or any(name in classes for name in _SNIPPETS):
+                reading, words, address = piece.name, [], given.get("href", "")
+        elif piece.kind == "end" and piece.name == reading:
+            text = "".join(words)
+            if is_title:
+                found.append(Found(_real(address), text))
+            elif found and not found[-1].snippet:
+                found[-1] = found[-1]._replace(snippet=text)
+            reading = ""
+        elif piece.kind == "text" and reading:
+            words.append(piece.raw)
+    return [one for one in found if one.url]
+
+
+def _real(address: str) -> str:
+    """Where a link leads that goes by way of DuckDuckGo; empty for an advertisement."""
+    try:
+        parts = urlsplit(address)
+        if parts.path.endswith("/y.js") or "ad_domain" in parts.query:
+            return ""
+        if parts.path.rstrip("/") == "/l" and (parts.hostname or "duckduckgo.com").endswith("duckduckgo.com"):
+            return parse_qs(parts.query).get("uddg", [""])[0]
+    except ValueError:
+        return ""
+    return f"https:{address}" if address.startswith("//") else address

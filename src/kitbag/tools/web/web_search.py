@@ -1,0 +1,138 @@
+"""WebSearch: titles, addresses and a few words of pages, from the back end that the user chose or that needs no key.
+
+Used by the loop, which asks for permission before. Keys come from the environment and the choice from the user's own
+settings; a workspace has no say. Whatever a back end answers is filtered, bounded and delimited here.
+"""
+
+import os
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from msgspec import Meta
+
+from kitbag.errors import KitbagError
+from kitbag.net.errors import FetchError
+from kitbag.net.hosts import normal_host, shown_host
+from kitbag.net.urls import Target, parse_target
+from kitbag.settings import Settings
+from kitbag.tools.base import Arguments, Context, Outcome, Tool, answer, description, failure
+from kitbag.tools.files.paths import number_of
+from kitbag.tools.web.untrusted_text import block, line
+
+if TYPE_CHECKING:
+    from kitbag.tools.web.search_backends import Backend
+    from kitbag.tools.web.search_backends.request import Asked, Found
+
+MOST_RESULTS: Final = 10
+LONGEST_TITLE: Final = 200
+LONGEST_SNIPPET: Final = 500
+LONGEST_ADDRESS: Final = 1_000
+_LONGEST_MARKUP = 5_000
+
+Domains = Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=300)], ...], Meta(max_length=50)]
+
+
+class WebSearchArguments(Arguments, frozen=True):
+    query: Annotated[str, Meta(min_length=2, max_length=1_000)]
+    allowed_domains: Annotated[Domains, Meta(description="Only results from these.")] = ()
+    blocked_domains: Annotated[Domains, Meta(description="No results from these.")] = ()
+
+
+async def _search(arguments: WebSearchArguments, context: Context) -> Outcome:
+    query = " ".join(arguments.query.split())
+    if len(query) < 2:
+        return failure("the query is empty", "Say what to search for.")
+    where = ""
+    try:
+        allowed = tuple(map(_domain, arguments.allowed_domains))
+        blocked = tuple(map(_domain, arguments.blocked_domains))
+        backend, address, key = _choose(context.library.settings)
+        where = backend.title
+        asked = backend.asked(query, allowed, blocked, address, key)
+        found = await backend.search(asked)
+    except FetchError as error:
+        fix = "The user's settings `search.backend` and `search.url` say where searches go."
+        return failure(f"the search did not reach {where}: {error.problem}", f"{error.fix} {fix}")
+    except KitbagError as error:
+        return failure(error.problem, error.fix)
+    return _outcome(_kept(found, allowed, blocked), asked)
+
+
+def _domain(written: str) -> str:
+    """A host from what a model may write for one: with a scheme, a path or `*.` before it."""
+    text = written.strip().lower().partition("://")[2] or written.strip().lower()
+    text = text.partition("/")[0].removeprefix("*.")
+    try:
+        return normal_host(text)
+    except ValueError:
+        raise KitbagError(f"{line(written, 80)!r} is not a domain", "Write it as docs.python.org.") from None
+
+
+def _choose(settings: Settings) -> "tuple[Backend, str, str]":
+    """A back end, the address that the user named instead of its own, and the key. Raises KitbagError."""
+    from kitbag.tools.web.search_backends import BACKENDS
+
+    wanted, url = str(settings.get("search.backend")), str(settings.get("search.url")).strip().rstrip("/")
+    backend = next(one for one in BACKENDS if _suits(one, wanted, url))
+    if not url and not backend.address:
+        fix = "Set it with `kitbag config set search.url https://…`."
+        raise KitbagError(f"{backend.title} has no address: the user's setting `search.url` is empty", fix)
+    if not backend.key_variable:
+        return backend, url, ""
+    key = os.environ.get(backend.key_variable, "").strip()
+    if not key:
+        fix = f"The user must set {backend.key_variable}, or choose another with the setting `search.backend`."
+        raise KitbagError(f"{backend.title} needs a key, and the environment has no {backend.key_variable}", fix)
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise KitbagError(f"{backend.key_variable} has characters in it that no key has", "The user must correct it.")
+    return backend, url, key
+
+
+def _suits(backend: "Backend", wanted: str, url: str) -> bool:
+    if wanted != "auto":
+        return backend.name == wanted
+    if url:
+        return not backend.address
+    if backend.key_variable:
+        return bool(os.environ.get(backend.key_variable, "").strip())
+    return bool(backend.address)
+
+
+def _kept(found: "list[Found]", allowed: tuple[str, ...], blocked: tuple[str, ...]) -> "list[Found]":
+    """Those that lead somewhere and are wanted, each place once."""
+    kept: dict[tuple[str, str], Found] = {}
+    for one in found:
+        try:
+            target = parse_target(one.url.strip())
+        except FetchError:
+            continue
+        wanted = not allowed or _is_below(target, allowed)
+        if not wanted or _is_below(target, blocked) or len(target.url) > LONGEST_ADDRESS:
+            continue
+        place = (target.host.removeprefix("www."), target.path.rstrip("/"))
+        kept.setdefault(place, one._replace(url=target.url))
+        if len(kept) == MOST_RESULTS:
+            break
+    return list(kept.values())
+
+
+def _is_below(target: Target, domains: tuple[str, ...]) -> bool:
+    return any(target.host == domain or target.host.endswith(f".{domain}") for domain in domains)
+
+
+def _outcome(found: "list[Found]", asked: "Asked") -> Outcome:
+    from kitbag.tools.web.html_tokens import text_in
+
+    where = f" on {', '.join(map(shown_host, asked.allowed))}" if asked.allowed else ""
+    if not found:
+        text = f"{asked.title} found nothing{where}. Try other words, or fewer."
+        return answer(text, f"nothing found by {asked.title}")
+    rows: list[str] = []
+    for number, one in enumerate(found, 1):
+        title = line(text_in(one.title[:_LONGEST_MARKUP]), LONGEST_TITLE) or "(no title)"
+        snippet = line(text_in(one.snippet[:_LONGEST_MARKUP]), LONGEST_SNIPPET)
+        rows += [f"{number}. {title}", f"   {one.url}", *([f"   {snippet}"] if snippet else [])]
+    text = block("search-results", {"query": asked.query, "from": asked.title}, "\n".join(rows))
+    return answer(text, f"{number_of(len(found), 'result')} from {asked.title}")
+
+
+WEB_SEARCH: Final[Tool[Any]] = Tool("WebSearch", description("WebSearch"), WebSearchArguments, _search, reads_only=True)

@@ -1,0 +1,100 @@
+"""Code in colours: lines of a known language, by pygments, in the sixteen colours that every terminal has its own of.
+
+Used by markdown_view. Large code, very long lines and what takes too long stay plain: what is shown comes from models
+and files, and a lexer is only as quick as its expressions.
+"""
+
+import time
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from kitbag.views.rendering.styled_text import Run
+
+if TYPE_CHECKING:
+    from pygments.lexer import Lexer
+
+PLAIN: Final = "36"
+"""Code of no language that is known."""
+_LARGEST: Final = 20_000
+_LONGEST_LINE: Final = 1_000
+_SECONDS: Final = 0.1
+_STYLES: Final = (
+    ("Token.Comment", "2"),
+    ("Token.Keyword.Constant", "36"),
+    ("Token.Keyword", "35"),
+    ("Token.Operator.Word", "35"),
+    ("Token.Literal.String", "32"),
+    ("Token.Literal.Number", "36"),
+    ("Token.Name.Function", "34"),
+    ("Token.Name.Class", "34"),
+    ("Token.Name.Tag", "34"),
+    ("Token.Name.Attribute", "36"),
+    ("Token.Name.Builtin", "36"),
+    ("Token.Name.Decorator", "36"),
+    ("Token.Name.Variable", "36"),
+    ("Token.Generic.Deleted", "31"),
+    ("Token.Generic.Inserted", "32"),
+    ("Token.Generic.Heading", "1"),
+    ("Token.Generic.Subheading", "36"),
+    ("Token.Generic.Strong", "1"),
+    ("Token.Generic.Emph", "3"),
+)
+
+
+def code_rows(code: str, language: str) -> list[list[Run]]:
+    """A row for each line; all of the code is in them, whatever a lexer makes of it. No language: no colours."""
+    lines = code.split("\n")
+    lexer = _lexer(language) if len(code) <= _LARGEST and max(map(len, lines)) <= _LONGEST_LINE else None
+    if lexer is None:
+        return [[Run(line, PLAIN)] for line in lines]
+    rows: list[list[Run]] = [[]]
+    for text, style in _lexed(lexer, code):
+        first, *others = text.split("\n")
+        rows[-1].append(Run(first, style))
+        rows += ([Run(line, style)] for line in others)
+    return rows
+
+
+def _lexed(lexer: "Lexer", code: str) -> list[Run]:
+    runs: list[Run] = []
+    done, end = 0, time.monotonic() + _SECONDS
+    try:
+        for at, kind, text in lexer.get_tokens_unprocessed(code):
+            if at != done or time.monotonic() > end:
+                break
+            runs.append(Run(text, _style(kind)))
+            done += len(text)
+    except Exception:  # noqa: BLE001 - of a lexer: then the rest has no colours
+        done = sum(len(run.text) for run in runs)
+    if code[:done] != "".join(run.text for run in runs):
+        return [Run(code, PLAIN)]
+    return [*runs, Run(code[done:])]
+
+
+@cache
+def _style(kind: Any) -> str:
+    name = str(kind)
+    return next((style for prefix, style in _STYLES if name.startswith(prefix)), "")
+
+
+@cache
+def _names() -> dict[str, str]:
+    """What a language may be called -> its lexer. Of pygments alone: what others plug in is not asked."""
+    from pygments.lexers import get_all_lexers
+
+    return {alias.lower(): name for name, aliases, _, _ in get_all_lexers(plugins=False) for alias in aliases}
+
+
+def _lexer(language: str) -> "Lexer | None":
+    if not language:
+        return None
+    name = _names().get(language.lower(), "")
+    return _lexer_named(name) if name else None
+
+
+@cache
+def _lexer_named(name: str) -> "Lexer | None":
+    from pygments.lexers import find_lexer_class
+
+    found = find_lexer_class(name)
+    return found(stripnl=False, ensurenl=False) if found is not None else None

@@ -1,0 +1,136 @@
+"""All that is known about one skill, and exactly what a model gets of it at each level.
+
+Used by `kitbag skills` and by `/skills NAME`. Reads the skill's files each time.
+"""
+
+import os
+from typing import Any
+
+from kitbag.errors import Diagnostic
+from kitbag.library.dialects.tool_lists import parse_tools
+from kitbag.library.registry import Registry
+from kitbag.library.skill_files import Details, list_resources, read_details
+from kitbag.library.skills import Skill, as_text
+from kitbag.library.visibility import skill_json
+from kitbag.packing.catalog import budget_of, render_skills
+from kitbag.packing.skill_delivery import deliver
+from kitbag.text.human_format import short_path
+from kitbag.text.plain_frontmatter import Value
+from kitbag.text.source_files import SourceError, read_text
+from kitbag.text.tokens import estimate_tokens
+
+_PLAIN = ("version", "license", "compatibility", "model", "context", "agent", "paths", "author")
+"""Fields of the head that are shown as they are."""
+
+
+def level_text(registry: Registry, skill: Skill, level: int) -> str:
+    """What a model is given. Level 2 is each file beside SKILL.md, as Read would show it."""
+    if level == 0:
+        verdict = registry.judge(skill)
+        text = render_skills([(skill, verdict)], budget_of(registry.settings)).text if verdict.listed else ""
+        return next((line for line in text.split("\n") if line.startswith("- ")), "")
+    if level == 1:
+        return deliver(skill).text
+    parts: list[str] = []
+    for resource in list_resources(skill).files:
+        path = os.path.join(skill.directory, resource.path)
+        try:
+            text = read_text(path, skill.root.boundary)[0]
+        except SourceError as error:
+            text = f"({error.problem})"
+        parts.append(f"=== {resource.path}\n{text.rstrip()}")
+    return "\n\n".join(parts)
+
+
+def skill_files(skill: Skill) -> list[dict[str, Any]]:
+    """Those beside SKILL.md, with their cost; None for what is no text."""
+    files: list[dict[str, Any]] = []
+    for resource in list_resources(skill).files:
+        try:
+            text = read_text(os.path.join(skill.directory, resource.path), skill.root.boundary)[0]
+            tokens: int | None = estimate_tokens(text)
+        except SourceError:
+            tokens = None
+        files.append({"path": resource.path, "group": resource.group, "bytes": resource.size, "tokens": tokens})
+    return files
+
+
+def card(registry: Registry, skill: Skill) -> dict[str, Any]:
+    details = read_details(skill)
+    entry = registry.manifest_entry(skill)
+    delivery = deliver(skill)
+    files = skill_files(skill)
+    access = parse_tools(details.metadata.get("allowed-tools", details.metadata.get("allowed_tools")))[0]
+    return {
+        **skill_json(skill, registry.judge(skill)),
+        "display_name": details.display_name,
+        "version": details.version or (entry.version if entry else ""),
+        "tags": list(details.tags),
+        "triggers": list(details.triggers) or list(entry.dispatch_triggers if entry else ()),
+        "requires": list(details.requires),
+        "subagents": list(skill.subagents),
+        "allowed_tools": access.to_json(),
+        "token_budget": entry.token_budget if entry else None,
+        "metadata": details.metadata,
+        "tokens": {
+            "level_0": estimate_tokens(level_text(registry, skill, 0)),
+            "level_1": estimate_tokens(delivery.text),
+            "level_2": sum(file["tokens"] or 0 for file in files),
+        },
+        "files": files,
+        "shadows": [loser.path for winner, loser in registry.skills.shadowed if winner is skill],
+        "problems": [one._asdict() for one in _problems(registry, skill, details, delivery.problems)],
+    }
+
+
+def _problems(registry: Registry, skill: Skill, details: Details, more: tuple[Diagnostic, ...]) -> list[Diagnostic]:
+    known = [diagnostic for diagnostic in registry.diagnostics() if diagnostic.file == skill.path]
+    return list(dict.fromkeys([*known, *details.problems, *more]))
+
+
+def card_fields(registry: Registry, skill: Skill, found: dict[str, Any]) -> list[tuple[str, str]]:
+    """Label and value of all that a person is shown of `card`; some values are empty."""
+    return [
+        ("description", found["description"]),
+        ("when to use", found["when_to_use"]),
+        ("display name", found["display_name"] if found["display_name"] != skill.name else ""),
+        *((key, _words(found["metadata"][key])) for key in _PLAIN if found["metadata"].get(key)),
+        ("tags", ", ".join(found["tags"])),
+        ("triggers", ", ".join(found["triggers"])),
+        ("requires", ", ".join(found["requires"])),
+        ("subagents", ", ".join(found["subagents"])),
+        ("allowed tools", ", ".join(found["allowed_tools"]["specifiers"])),
+        ("found in", f"{skill.root.scope} ({registry.rule_of(skill.root)})"),
+        ("path", short_path(skill.path)),
+        ("shadows", ", ".join(short_path(path) for path in found["shadows"])),
+        ("state", _axes(found)),
+        ("cost", _cost(found["tokens"])),
+    ]
+
+
+def file_rows(found: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Path, bytes and tokens of each file beside it."""
+    return [
+        (file["path"], f"{file['bytes']:,}", "-" if file["tokens"] is None else f"{file['tokens']:,}")
+        for file in found["files"]
+    ]
+
+
+def _words(value: Value) -> str:
+    return ", ".join(as_text(item) for item in value) if isinstance(value, list) else as_text(value)
+
+
+def _cost(tokens: dict[str, int]) -> str:
+    start, loaded, files = tokens["level_0"], tokens["level_1"], tokens["level_2"]
+    return f"{start:,} tokens at start, {loaded:,} when loaded, {files:,} in files"
+
+
+def _axes(found: dict[str, Any]) -> str:
+    axes = (
+        ("listed", found["listed"]),
+        ("a model may load it", found["model_may_load"]),
+        ("you may invoke it", found["user_may_invoke"]),
+        ("agents may preload it", found["agents_may_preload"]),
+    )
+    words = ", ".join(text if good else f"not: {text}" for text, good in axes)
+    return f"{found['state']} ({words})" + (f" because {found['reason']}" if found["reason"] else "")

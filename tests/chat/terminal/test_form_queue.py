@@ -1,0 +1,456 @@
+"""Questions and panels of the terminal face: what answers them, what must not, and what stands on the screen."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from chat.seen_terminal import ENTER, ESCAPE, UP, Seen, seen, started
+from kitbag.chat.terminal.forms import Answered, FormState, Quiet
+from kitbag.chat.terminal.panel_state import PanelState
+from kitbag.chat.ui import Action, Filled, Form, Key, Live, Option, Panel, Row, Running, Status, Submitted
+from kitbag.errors import InvalidError
+from kitbag.views.blocks import Span, Verbatim, words
+from support.waiting import TEST_TIMEOUT
+
+YES_NO = (Option("y", "yes, once"), Option("s", "for this session"), Option("n", "no"))
+
+
+def at_terminal(scene: Callable[[Seen], Awaitable[None]], columns: int = 80, rows: int = 24, **given: Any) -> None:
+    async def play() -> None:
+        async with seen(columns, rows, **given) as shown:
+            await started(shown)
+            await asyncio.wait_for(scene(shown), TEST_TIMEOUT)
+
+    asyncio.run(play())
+
+
+async def asked(shown: Seen, form: Form) -> "asyncio.Task[Filled | None]":
+    """Once it takes keys."""
+    shown.pass_time()
+    asking = asyncio.ensure_future(shown.terminal.ask(form))
+    await shown.until_seen("? " + form.prompt[:20])
+    await shown.until_keys_count()
+    return asking
+
+
+def test_an_option_is_chosen_by_its_key_and_told_in_the_scrollback() -> None:
+    async def scene(shown: Seen) -> None:
+        asking = await asked(shown, Form("May it?", YES_NO, (Verbatim("rm -rf build", "command"),)))
+        assert "rm -rf build" in shown.text()
+        shown.type("s")
+        assert await asking == Filled(("s",))
+        await shown.until_seen("? May it?  for this session", "> ")
+        await shown.until_gone("yes, once")
+
+    at_terminal(scene)
+
+
+@pytest.mark.parametrize("typed", ["stop it now", "yesterday it did", "Investigate incident", "no, not there"])
+def test_words_are_no_answer_whatever_letters_they_have(typed: str) -> None:
+    async def scene(shown: Seen) -> None:
+        asking = await asked(shown, Form("May it?", YES_NO))
+        for char in typed:
+            shown.type(char)
+        await shown.until_seen("that looked like words")
+        assert not asking.done()
+        shown.pass_time()
+        shown.type("n")
+        assert await asking == Filled(("n",))
+
+    at_terminal(scene)
+
+
+def test_a_key_with_enter_behind_it_answers_at_once_and_words_go_where_they_are_free() -> None:
+    async def scene(shown: Seen) -> None:
+        asking = await asked(shown, Form("May it?", YES_NO))
+        shown.type("s", ENTER)
+        assert await asking == Filled(("s",))
+        asking = await asked(shown, Form("Which one?", (Option("1", "red"), Option("2", "blue")), free="your own"))
+        shown.type("2", " ", "o", "f", " ", "3", ENTER)
+        assert await asking == Filled((), "2 of 3")
+
+    at_terminal(scene)
+
+
+def test_enter_alone_chooses_nothing_until_the_mark_was_moved() -> None:
+    async def scene(shown: Seen) -> None:
+        asking = await asked(shown, Form("May it?", YES_NO))
+        shown.type(ENTER)
+        await shown.until_seen("nothing is chosen yet")
+        shown.type(UP, UP, ENTER)
+        assert await asking == Filled(("s",))
+        with_default = await asked(shown, Form("Again?", YES_NO, default="n"))
+        assert "› n  no" in shown.text()
+        shown.type(ENTER)
+        assert await with_default == Filled(("n",))
+
+    at_terminal(scene)
+
+
+@pytest.mark.parametrize("key", [ESCAPE, "\x03"])
+def test_a_question_is_left_by_escape_and_control_c(key: str) -> None:
+    async def scene(shown: Seen) -> None:
+        asking = await asked(shown, Form("May it?", YES_NO))
+        await shown.press(key)
+        assert await asking is None
+        await shown.until_seen("left without an answer")
+
+    at_terminal(scene)
+
+
+def test_who_types_a_message_answers_nothing_and_loses_nothing() -> None:
+    async def scene(shown: Seen) -> None:
+        shown.stop_clock()
+        shown.type("please do not sa")
+        await shown.until_seen("> please do not sa")
+        asking = asyncio.ensure_future(shown.terminal.ask(Form("May it?", YES_NO)))
+        await shown.until_seen("May it?", "stop typing for a moment", "> please do not sa")
+        shown.type("y yes")
+        await shown.until_seen("> please do not say yes")
+        assert not asking.done()
+        shown.pass_time()
+        await shown.until_gone("stop typing", "> please")
+        shown.type("n")
+        assert await asking == Filled(("n",))
+        await shown.until_seen("> please do not say yes")
+        shown.type(ENTER)
+        assert await shown.next() == Submitted("please do not say yes")
+
+    at_terminal(scene)
+
+
+def test_who_goes_on_with_a_message_after_a_pause_answers_nothing() -> None:
+    async def scene(shown: Seen) -> None:
+        shown.stop_clock()
+        shown.type("wh")
+        await shown.until_seen("> wh")
+        shown.pass_time()  # and has not thought of the next word yet when it is asked
+        asking = asyncio.ensure_future(shown.terminal.ask(Form("Allow it?", YES_NO)))
+        await shown.until_seen("? Allow it?")
+        shown.type("y")
+        await shown.until_seen("> why")
+        assert not asking.done()
+        shown.pass_time()
+        await shown.until_gone("stop typing")
+        shown.type("n")
+        assert await asking == Filled(("n",))
+
+    at_terminal(scene)
+
+
+@pytest.mark.parametrize("seconds", [0, 10])
+def test_what_was_typed_before_the_program_had_started_answers_nothing(seconds: float) -> None:
+    async def play() -> None:
+        async with seen() as shown:
+            shown.type("y")
+            shown.pass_time(seconds)  # a slow start
+            asking = asyncio.ensure_future(shown.terminal.ask(Form("Trust it?", YES_NO)))
+            await shown.until_seen("Trust it?", "> y")
+            await shown.until_gone("stop typing")
+            assert not asking.done()
+            shown.type("n")
+            assert await asking == Filled(("n",))
+
+    asyncio.run(play())
+
+
+def test_a_key_pressed_twice_does_not_answer_the_next_question() -> None:
+    async def scene(shown: Seen) -> None:
+        first = await asked(shown, Form("First?", YES_NO))
+        shown.stop_clock()
+        second = asyncio.ensure_future(shown.terminal.ask(Form("Second?", YES_NO)))
+        await asyncio.sleep(0)
+        assert "Second?" not in shown.text()  # they wait for one another
+        shown.type("y")
+        await shown.until_seen("? Second?")
+        shown.type("y")
+        assert await first == Filled(("y",))
+        await shown.settle()
+        assert not second.done()
+        shown.pass_time()
+        await shown.until_keys_count()
+        shown.type("n")
+        assert await second == Filled(("n",))
+
+    at_terminal(scene)
+
+
+def test_words_after_an_answer_are_written_at_once() -> None:
+    async def scene(shown: Seen) -> None:
+        async def both() -> Filled | None:
+            await shown.terminal.ask(Form("First?", YES_NO))
+            return await shown.terminal.ask(Form("Why?", free="it is told"))
+
+        asking = asyncio.ensure_future(both())
+        await shown.until_seen("? First?")
+        shown.type("n")
+        await shown.until_seen("? Why?")
+        shown.type("too late", ENTER)
+        assert await asking == Filled((), "too late")
+
+    at_terminal(scene)
+
+
+def test_words_of_ones_own_are_opened_by_tab_or_by_typing_them() -> None:
+    async def scene(shown: Seen) -> None:
+        form = Form("May it?", YES_NO, free="say why not")
+        asking = await asked(shown, form)
+        shown.type("because", ENTER)
+        assert await asking == Filled((), "because")
+        await shown.until_seen("? May it?  because")
+        asking = await asked(shown, form._replace(prompt="Again?", text="given"))
+        shown.type("\t", "!")
+        await shown.until_seen("> given!")
+        await shown.press(ESCAPE)
+        await shown.until_gone("> given!")
+        assert not asking.done()
+        shown.type("y")
+        assert await asking == Filled(("y",))
+
+    at_terminal(scene)
+
+
+def test_a_paste_never_chooses() -> None:
+    async def scene(shown: Seen) -> None:
+        asking = await asked(shown, Form("May it?", YES_NO))
+        await shown.paste("y\r")
+        shown.type("n")
+        assert await asking == Filled(("n",))
+
+    at_terminal(scene)
+
+
+def test_several_are_chosen_with_space() -> None:
+    async def scene(shown: Seen) -> None:
+        asking = await asked(
+            shown, Form("Which?", tuple(Option(str(n), f"item {n}") for n in range(1, 13)), several=True)
+        )
+        shown.type(" ", "3", ENTER)  # the mark stands on the first
+        assert await asking == Filled(("1", "3"))
+        await shown.until_seen("? Which?  item 1, item 3")
+
+    at_terminal(scene)
+
+
+def test_a_secret_is_not_shown_and_not_remembered() -> None:
+    async def scene(shown: Seen) -> None:
+        asking = await asked(shown, Form("Key?", secret=True))
+        shown.type("hunter2")
+        await shown.until_seen("> •••••••")
+        shown.type(ENTER)
+        assert await asking == Filled((), "hunter2")
+        await shown.press(UP)
+        assert "hunter2" not in shown.all()
+        assert b"hunter2" not in shown.raw
+
+    at_terminal(scene)
+
+
+def test_to_cancel_the_asker_takes_the_question_away() -> None:
+    async def scene(shown: Seen) -> None:
+        shown.type("draft")
+        await shown.until_seen("> draft")
+        asking = await asked(shown, Form("May it?", YES_NO))
+        asking.cancel()
+        await shown.until_gone("May it?", "yes, once")
+        await shown.until_seen("> draft")
+        again = await asked(shown, Form("And now?", YES_NO))
+        await shown.terminal.close()
+        assert await again is None
+        assert await shown.terminal.ask(Form("Nobody?", YES_NO)) is None
+
+    at_terminal(scene)
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(20, 5), (30, 3), (80, 10)])
+def test_a_question_fits_a_small_screen_and_scrolls_to_its_mark(columns: int, rows: int) -> None:
+    async def scene(shown: Seen) -> None:
+        options = tuple(Option(chr(97 + n), f"item {n}") for n in range(20))
+        asking = asyncio.ensure_future(shown.terminal.ask(Form("Which of these many things is it? " * 5, options)))
+        await shown.until_seen("item 0")
+        shown.type(UP)
+        await shown.until_seen("› t  item 19")
+        shown.type(ENTER)
+        assert await asking == Filled(("t",))
+
+    at_terminal(scene, columns, rows)
+
+
+# Panels
+
+
+def tasks(acts: list[tuple[str, str]], act: Callable[[str, str], Awaitable[None]] | None = None) -> Panel:
+    async def note(key: str, row: str) -> None:
+        acts.append((key, row))
+
+    rows = tuple(Row(f"t{n}", (Span(f"task {n} "), Span("x" * 200, "dim"))) for n in range(50))
+    return Panel("Tasks", lambda: rows, (Action("enter", "read"), Action("s", "stop")), act or note)
+
+
+def test_a_panel_is_walked_through_and_its_actions_run_on_the_marked_row() -> None:
+    async def scene(shown: Seen) -> None:
+        acts: list[tuple[str, str]] = []
+        opened = asyncio.ensure_future(shown.terminal.open(tasks(acts)))
+        await shown.until_seen("Tasks", "› task 0", "enter read · s stop · Esc closes")
+        shown.type("jj", UP, ENTER)
+        await shown.until(lambda: acts == [("enter", "t1")])
+        shown.type("\x1b[6~", "s")
+        await shown.until(lambda: len(acts) == 2)
+        assert acts[1][0] == "s"
+        assert int(acts[1][1][1:]) > 5
+        assert all(len(row) <= 60 for row in shown.rows())
+        shown.type("q")
+        assert await opened is True
+        await shown.until_gone("Tasks")
+        await shown.until_seen("> ")
+
+    at_terminal(scene, 60, 20)
+
+
+def test_an_action_may_show_and_ask() -> None:
+    async def scene(shown: Seen) -> None:
+        async def act(key: str, row: str) -> None:
+            shown.terminal.show(words(f"about {row}"))
+            filled = await shown.terminal.ask(Form("Stop it?", YES_NO))
+            shown.terminal.show(words(f"answered {filled}"))
+            raise InvalidError("it has ended already", "nothing to do")
+
+        opened = asyncio.ensure_future(shown.terminal.open(tasks([], act)))
+        await shown.until_seen("› task 0")
+        shown.type("s")
+        await shown.until_seen("about t0", "? Stop it?")
+        await shown.until_gone("› task 0")
+        await shown.until_keys_count()
+        shown.type("y")
+        await shown.until_seen("answered Filled(keys=('y',)", "it has ended already", "› task 0")
+        await shown.press(ESCAPE)
+        assert await opened is True
+
+    at_terminal(scene)
+
+
+def test_escape_stops_an_action_before_it_closes_the_panel() -> None:
+    async def scene(shown: Seen) -> None:
+        stopped = asyncio.Event()
+
+        async def act(key: str, row: str) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                stopped.set()
+
+        opened = asyncio.ensure_future(shown.terminal.open(tasks([], act)))
+        await shown.until_seen("› task 0")
+        shown.type("s")
+        await shown.until_seen("stop … Esc stops it")
+        await shown.press(ESCAPE)
+        await shown.until(stopped.is_set)
+        await shown.until_seen("Esc closes")
+        assert not opened.done()
+        opened.cancel()
+        await shown.until_gone("Tasks")
+
+    at_terminal(scene)
+
+
+def test_a_panel_lives_and_its_mark_stays_on_its_row() -> None:
+    async def scene(shown: Seen) -> None:
+        names = ["b", "c"]
+        panel = Panel("Live", lambda: tuple(Row(n, (Span(f"row {n}"),)) for n in names), (), _nothing, "all is done")
+        opened = asyncio.ensure_future(shown.terminal.open(panel))
+        await shown.until_seen("› row b")
+        names.insert(0, "a")
+        await shown.until_seen("row a", "› row b")
+        names.clear()
+        await shown.until_seen("all is done")
+        shown.type("q")
+        assert await opened
+
+    at_terminal(scene)
+
+
+async def _nothing(key: str, row: str) -> None:
+    pass
+
+
+def test_keys_of_the_line_do_nothing_in_a_panel_and_come_back_after_it() -> None:
+    async def scene(shown: Seen) -> None:
+        opened = asyncio.ensure_future(shown.terminal.open(tasks([])))
+        await shown.until_seen("› task 0")
+        shown.type("\x1b[Z", "hello", "q")
+        await opened
+        shown.type("\x0f")
+        assert await shown.next() == Key("details")
+        shown.terminal.draw(Live(), Status("model-x"))
+
+    at_terminal(scene)
+
+
+# Without a screen
+
+
+def test_quiet_counts_from_the_last_key_and_from_the_question() -> None:
+    now = 100.0
+    quiet = Quiet(lambda: now)
+    now = 105.0
+    quiet.begin()
+    assert quiet.left() == 0
+    quiet.key()
+    now = 105.2
+    assert quiet.left() == pytest.approx(0.1)
+    now = 105.9
+    quiet.begin()  # somebody typed within a second: what appears now was not read yet
+    assert quiet.left() == pytest.approx(0.3)
+    now = 106.2
+    assert quiet.left() == pytest.approx(0.0, abs=1e-6)
+
+
+def test_a_key_that_begins_another_waits_for_enter() -> None:
+    state = FormState(Form("?", tuple(Option(str(n), str(n)) for n in range(1, 12))))
+    assert state.type("1") is None
+    assert state.enter("") == Answered(Filled(("1",)))
+    state = FormState(Form("?", tuple(Option(str(n), str(n)) for n in range(1, 12))))
+    assert state.type("1") is None
+    assert state.type("0") == Answered(Filled(("10",)))
+
+
+def test_none_of_several_is_chosen_only_by_a_second_enter() -> None:
+    state = FormState(Form("?", YES_NO, several=True))
+    assert state.enter("") is None
+    assert "Enter again" in state.hint
+    assert state.enter("") == Answered(Filled(()))
+
+
+@pytest.mark.parametrize("width", [1, 5, 20, 80])
+@pytest.mark.parametrize("height", [1, 2, 3, 9])
+def test_forms_and_panels_never_need_more_than_there_is(width: int, height: int) -> None:
+    form = Form(
+        "a long question " * 9, tuple(Option(str(n), "some label " * 9, "note " * 9) for n in range(9)), free="x"
+    )
+    panel = tasks([])
+    for lines in (FormState(form).lines(width, height, str), PanelState(panel).lines(width, height, str)):
+        assert 1 <= len(lines) <= height
+
+
+def test_of_a_long_choice_the_end_is_seen_too() -> None:
+    rule = "Edit(//home/me/" + "a-long-folder-of-mine/" * 12 + "src/**)"
+    form = Form("Allow it?", (Option("s", f"allow what `{rule}` matches until this session ends"),))
+    shown = ["".join(text for _, text in line) for line in FormState(form).lines(40, 20, str)]
+    assert "/**)`" in "".join(line.strip() for line in shown)
+    assert len(shown) == 6  # the question, four lines of the choice, and the foot
+
+
+def test_what_waits_for_the_answer_does_not_spin_beside_the_question() -> None:
+    async def scene(shown: Seen) -> None:
+        running = (Running("AskUser", ""), Running("Bash", "make"))
+        shown.terminal.draw(Live("working", running=running), Status("model-x"))
+        await shown.until_seen("AskUser", "Bash make")
+        asking = await asked(shown, Form("Which?", (Option("1", "one"),)))
+        await shown.until_gone("AskUser")
+        await shown.until_seen("Bash make")
+        shown.type("1")
+        assert await asking == Filled(("1",))
+
+    at_terminal(scene)

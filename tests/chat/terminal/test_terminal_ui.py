@@ -1,0 +1,532 @@
+"""The terminal face as a person meets it: at a real pseudo-terminal, on a screen that pyte keeps."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.history import InMemoryHistory
+
+from chat.seen_terminal import DOWN, ENTER, ESCAPE, UP, Seen, seen, started
+from kitbag.chat.ui import Key, Left, Live, Running, Status, Submitted
+from kitbag.errors import InvalidError
+from kitbag.messages import Image
+from kitbag.views.blocks import Diff, Remark, Reply, Said, ToolDone, Verbatim, words
+from support.waiting import TEST_TIMEOUT
+
+
+class Commands(Completer):
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+        typed = document.text_before_cursor
+        for name in ("/help", "/helper", "/exit"):
+            if name.startswith(typed):
+                yield Completion(name, -len(typed), display_meta=f"about {name}")
+
+
+def at_terminal(scene: Callable[[Seen], Awaitable[None]], columns: int = 80, rows: int = 24, **given: Any) -> None:
+    async def play() -> None:
+        async with seen(columns, rows, **given) as shown:
+            await started(shown)
+            await asyncio.wait_for(scene(shown), TEST_TIMEOUT)
+
+    asyncio.run(play())
+
+
+def test_a_line_is_sent_by_enter_and_remembered() -> None:
+    async def scene(shown: Seen) -> None:
+        shown.type("hello there")
+        await shown.until_seen("> hello there")
+        shown.type(ENTER)
+        assert await shown.next() == Submitted("hello there")
+        await shown.until_gone("hello there")
+        shown.type(ENTER)  # nothing is nothing
+        shown.type(UP)
+        await shown.until_seen("> hello there")
+        shown.type(DOWN)
+        await shown.until_gone("hello there")
+
+    at_terminal(scene)
+
+
+@pytest.mark.parametrize("key", ["\x1b\r", "\n", "\x1b[13;2u", "\x1b[27;2;13~", "\\\r"])
+def test_a_new_line_is_made_by_alt_enter_control_j_shift_enter_and_a_backslash(key: str) -> None:
+    async def scene(shown: Seen) -> None:
+        shown.type("one", key, "two")
+        await shown.until_seen("> one\n  two")
+        shown.type(ENTER)
+        assert await shown.next() == Submitted("one\ntwo")
+
+    at_terminal(scene)
+
+
+def test_up_and_down_move_in_the_text_and_at_its_ends_through_history() -> None:
+    async def scene(shown: Seen) -> None:
+        shown.type("one\ntwo", UP, "x")
+        await shown.until_seen("> onex\n  two")
+        shown.type(UP)
+        await shown.until_seen("> earlier")
+        shown.type(DOWN)
+        await shown.until_seen("> onex\n  two")
+
+    at_terminal(scene, history=InMemoryHistory(["long ago", "earlier"]))
+
+
+def test_history_is_searched_by_control_r() -> None:
+    async def scene(shown: Seen) -> None:
+        shown.type("\x12")
+        await shown.until_seen("search history")
+        shown.type("ago")
+        await shown.until_seen("> long ago")
+        await shown.press(ENTER)
+        await shown.until_gone("search history")
+        shown.type("!", ENTER)
+        assert await shown.next() == Submitted("long ago!")
+
+    at_terminal(scene, history=InMemoryHistory(["long ago", "earlier"]))
+
+
+def test_names_are_completed_while_one_types_and_taken_by_tab() -> None:
+    async def scene(shown: Seen) -> None:
+        shown.type("/he")
+        await shown.until_seen("/help ", "about /helper")
+        shown.type("\t", "!")
+        await shown.until_seen("> /help !")
+        await shown.until_gone("about")
+        shown.type("\x15", "/")
+        await shown.until_seen("about /exit")
+        shown.type(DOWN, DOWN)
+        await shown.until_seen("> /helper", "› /helper")
+        await shown.press(ESCAPE)
+        await shown.until_gone("about")
+        shown.type(ENTER)
+        assert await shown.next() == Submitted("/")
+
+    at_terminal(scene, completer=Commands())
+
+
+def test_an_ordinary_word_opens_no_menu() -> None:
+    async def scene(shown: Seen) -> None:
+        shown.type("help me")
+        await shown.until_seen("> help me")
+        assert "about" not in shown.text()
+
+    class All(Completer):
+        def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:
+            yield Completion("x", display_meta="about everything")
+
+    at_terminal(scene, completer=All())
+
+
+def test_escape_closes_the_menu_then_cancels_and_twice_clears_the_line() -> None:
+    async def scene(shown: Seen) -> None:
+        shown.type("/h")
+        await shown.until_seen("about /help")
+        await shown.press(ESCAPE)
+        await shown.until_gone("about")
+        await shown.press(ESCAPE)
+        assert await shown.next() == Key("cancel")
+        await shown.press(ESCAPE)
+        await shown.until_gone("> /h")
+        shown.type(UP)
+        await shown.until_seen("> /h")
+
+    at_terminal(scene, completer=Commands())
+
+
+def test_control_c_clears_the_line_and_twice_leaves() -> None:
+    async def scene(shown: Seen) -> None:
+        shown.type("some words", "\x03")
+        await shown.until_gone("some words")
+        shown.type("\x1f")  # undone
+        await shown.until_seen("> some words")
+        shown.type("\x03", "\x03")
+        await shown.until_seen("press Ctrl-C again to leave")
+        shown.type("\x03")
+        assert await shown.next() == Left(now=True, code=130)
+        assert await shown.next() == Left(now=True, code=130)
+
+    at_terminal(scene)
+
+
+def test_control_c_a_long_time_after_the_first_does_not_leave() -> None:
+    now = 100.0
+
+    async def scene(shown: Seen) -> None:
+        nonlocal now
+        shown.type("\x03")
+        await shown.until_seen("press Ctrl-C again")
+        now += 2.5
+        shown.type("\x03", "\x1b[Z")
+        assert await shown.next() == Key("mode")
+
+    at_terminal(scene, clock=lambda: now)
+
+
+def test_while_it_works_control_c_cancels_and_the_text_stays() -> None:
+    async def scene(shown: Seen) -> None:
+        shown.terminal.draw(Live("thinking", time.monotonic()), Status("model-x"))
+        shown.type("draft")
+        await shown.until_seen("thinking", "> draft")
+        shown.type("\x03")
+        assert await shown.next() == Key("cancel")
+        assert "> draft" in shown.text()
+
+    at_terminal(scene)
+
+
+def test_control_d_leaves_only_an_empty_line() -> None:
+    async def scene(shown: Seen) -> None:
+        shown.type("ab", "\x01", "\x04")
+        await shown.until_seen("> b")
+        shown.type("\x04", "\x04")
+        assert await shown.next() == Left(now=True, code=0)
+
+    at_terminal(scene)
+
+
+def test_keys_of_the_chat_are_told() -> None:
+    async def scene(shown: Seen) -> None:
+        shown.type("\x1b[Z", "\x0f")
+        assert [await shown.next(), await shown.next()] == [Key("mode"), Key("details")]
+        shown.terminal.draw(Live("thinking", queued=("later",)), Status("model-x"))
+        await shown.until_seen("queued: later")
+        shown.type(UP)
+        assert await shown.next() == Key("unqueue")
+        shown.terminal.insert("later")
+        await shown.until_seen("> later")
+        shown.terminal.insert("before")
+        await shown.until_seen("> before\n  later")
+
+    at_terminal(scene)
+
+
+@pytest.mark.parametrize("sequence", ["\x1b[99;99z", "\x1b[?1;2c", "\x1b[99~", "\x1bOz", "\x1b[1;99A"])
+def test_a_sequence_that_nobody_knows_neither_cancels_nor_stands_in_the_line(sequence: str) -> None:
+    async def scene(shown: Seen) -> None:
+        await shown.press(sequence)
+        shown.pass_time()
+        shown.type("ok", ENTER)
+        assert await shown.next() == Submitted("ok")
+
+    at_terminal(scene)
+
+
+def test_a_key_that_fails_is_told_and_the_next_one_works() -> None:
+    class Torn(Pastes):
+        def take(self, text: str) -> str:
+            raise ZeroDivisionError("torn")
+
+    async def scene(shown: Seen) -> None:
+        await shown.paste("x")
+        await shown.until_seen("that key did not work: ZeroDivisionError: torn")
+        shown.type("ok", ENTER)
+        assert (await shown.next())[0] == "ok"
+
+    at_terminal(scene, pastes=Torn())
+
+
+def test_an_editor_gets_the_text_and_gives_it_back(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    editor = tmp_path / "editor"
+    editor.write_text('#!/bin/sh\nprintf " and more" >> "$1"\n')
+    editor.chmod(0o755)
+    monkeypatch.setenv("VISUAL", str(editor))
+
+    async def scene(shown: Seen) -> None:
+        for keys in ("\x07", "\x18\x05"):
+            shown.type("\x15text")
+            await shown.until_seen("> text")
+            shown.type(keys)
+            await shown.until_seen("> text and more")
+
+    at_terminal(scene)
+
+
+class Pastes:
+    def take(self, text: str) -> str:
+        return f"[pasted {len(text)}]"
+
+    def expand(self, text: str) -> tuple[str, Sequence[Image]]:
+        if "bad" in text:
+            raise InvalidError("the image is damaged", "take another")
+        return text.replace("[pasted 5000]", "p" * 5000), (Image("image/png", "x"),)
+
+    def from_clipboard(self) -> str | None:
+        return "[image #1]"
+
+
+def test_what_is_pasted_goes_through_pastes() -> None:
+    async def scene(shown: Seen) -> None:
+        await shown.paste("p\r\n" * 100)
+        await shown.until_seen("> [pasted 200]")
+        shown.type("\x15")
+        await shown.paste("p" * 5000)
+        await shown.until_seen("> [pasted 5000]")
+        shown.type("\x16")
+        await shown.until_seen("> [pasted 5000][image #1]")
+        shown.type(ENTER)
+        typed = "[pasted 5000][image #1]"
+        assert await shown.next() == Submitted("p" * 5000 + "[image #1]", (Image("image/png", "x"),), typed=typed)
+        shown.type("bad", ENTER)
+        await shown.until_seen("the image is damaged", "> bad")
+
+    at_terminal(scene, pastes=Pastes())
+
+
+def test_a_paste_sends_nothing_by_itself() -> None:
+    async def scene(shown: Seen) -> None:
+        await shown.paste("one\rtwo\r")
+        await shown.until_seen("> one\n  two")
+        shown.type("\x1b[Z")
+        assert await shown.next() == Key("mode")
+
+    at_terminal(scene)
+
+
+def test_what_is_shown_stands_above_in_order_and_survives_the_end() -> None:
+    async def play() -> None:
+        async with seen(rows=12) as shown:
+            await started(shown)
+            for number in range(40):
+                shown.terminal.show(words(f"number {number}"))
+                shown.terminal.draw(Live("writing", tail=f"tail {number}"), Status("model-x"))
+            await shown.until_seen("number 39", "tail 39")
+            shown.terminal.show(words("the last one"))
+            await shown.terminal.close()
+            shown.terminal.show(words("after the end"))
+            lines = [line for line in shown.all().split("\n") if line]
+            assert lines == [*(f"number {number}" for number in range(40)), "the last one", "after the end"]
+
+    asyncio.run(play())
+
+
+def test_what_was_drawn_over_at_the_top_of_the_screen_is_not_kept_by_a_terminal_that_keeps_what_it_erases() -> None:
+    async def scene(shown: Seen) -> None:
+        erase, kept = shown.screen.erase_in_display, list[str]()
+
+        def as_tmux_does(how: int = 0, *rest: Any, **private: Any) -> None:
+            if (shown.screen.cursor.x, shown.screen.cursor.y) == (0, 0):
+                kept.extend(line.rstrip() for line in shown.screen.display if line.strip())
+            erase(how, *rest, **private)
+
+        shown.screen.erase_in_display = as_tmux_does  # pyright: ignore[reportAttributeAccessIssue]
+        shown.use_screen_anew()
+        shown.terminal.show(words("first"))
+        await shown.until_seen("first", "> ")
+        assert kept == []
+
+    at_terminal(scene)
+
+
+def test_the_live_region_shows_what_goes_on_and_goes_away() -> None:
+    async def scene(shown: Seen) -> None:
+        live = Live(
+            "working",
+            935.0,
+            1234,
+            "Some *words*",
+            (Running("Bash", "make test", "3 of 9", 995.0),),
+            ("do that next",),
+            (("completed", "read"), ("in_progress", "write"), ("pending", "test")),
+        )
+        shown.terminal.draw(live, Status("model-x"))
+        await shown.until_seen(
+            "Some words", "Bash make test 5s · 3 of 9", "working (1m 05s · 1.2k tokens · Esc stops it)"
+        )
+        await shown.until_seen("✓ read", "▸ write", "○ test", "queued: do that next")
+        shown.terminal.draw(Live(), Status("model-x"))
+        await shown.until_gone("working", "make test", "queued", "write", "Some words")
+
+    at_terminal(scene, clock=lambda: 1000.0)
+
+
+def test_a_long_tail_shows_its_end() -> None:
+    async def scene(shown: Seen) -> None:
+        tail = "\n\n".join(f"paragraph {number}" for number in range(50))
+        shown.terminal.draw(Live("writing", tail=tail), Status("model-x"))
+        await shown.until_seen("paragraph 49", "writing", "> ", "model-x")
+        assert "paragraph 9\n" not in shown.text()
+
+    at_terminal(scene, rows=10)
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(20, 5), (40, 8), (10, 3), (8, 2), (5, 1), (200, 60)])
+def test_any_size_is_drawn_and_typed_into(columns: int, rows: int) -> None:
+    async def scene(shown: Seen) -> None:
+        live = Live(
+            "working", 1.0, 5, "tail " * 50, (Running("Bash", "x" * 90),) * 9, ("q " * 99,) * 9, (("", "t"),) * 9
+        )
+        shown.terminal.draw(live, Status("model-x", "default", "p", 5, 10, 0.5, 2, 2, "/a/b/c"))
+        await shown.resize(columns, rows)
+        shown.type("hey")
+        await shown.until(lambda: "hey" in shown.text() or "ey" in shown.text())
+        shown.terminal.show(words("said"))
+        shown.type(ENTER)
+        assert await shown.next() == Submitted("hey")
+        await shown.resize(80, 24)
+        await shown.until_seen("model-x", "working")
+
+    at_terminal(scene)
+
+
+def test_a_resize_leaves_one_picture() -> None:
+    async def scene(shown: Seen) -> None:
+        shown.terminal.show(Verbatim("kept"))
+        shown.terminal.draw(Live("working", queued=("later",)), Status("model-x"))
+        shown.type("some text")
+        await shown.until_seen("> some text", "queued")
+        for columns in (60, 45, 90, 50, 80):
+            await shown.resize(columns, 24)
+        await shown.until(lambda: shown.text().count("model-x") == 1)
+        text = shown.text()
+        assert [text.count(one) for one in ("kept", "working", "queued: later", "> some text", "─")] == [1, 1, 1, 1, 40]
+
+    at_terminal(scene)
+
+
+def test_control_l_draws_everything_again() -> None:
+    async def scene(shown: Seen) -> None:
+        shown.terminal.show(Said("hello"), Reply("an answer"))
+        await shown.until_seen("an answer")
+        os.write(shown._writing.fileno(), b"garbage of another program")
+        await shown.until_seen("garbage")
+        shown.type("\x0c")
+        await shown.until_gone("garbage")
+        await shown.until_seen("> hello", "an answer", "model-x")
+        shown.terminal.clear()
+        await shown.until_gone("an answer")
+        assert "model-x" in shown.text()
+
+    at_terminal(scene)
+
+
+def test_the_terminal_is_as_it_was_afterwards() -> None:
+    async def play() -> None:
+        async with seen() as shown:
+            await started(shown)
+            assert shown.is_raw()
+            await shown.terminal.close()
+            await shown.terminal.close()
+            assert shown.settings_are_as_before()
+            shown.take_in()
+            assert shown.raw.rindex(b"\x1b[?2004l") > shown.raw.rindex(b"\x1b[?2004h")
+            assert shown.raw.rindex(b"\x1b[?25h") > shown.raw.rindex(b"\x1b[?25l")
+            assert shown.text() == ""
+
+    asyncio.run(play())
+
+
+def test_the_terminal_is_as_it_was_when_the_loop_is_cancelled() -> None:
+    kept: list[Seen] = []
+
+    async def play() -> None:
+        shown = Seen(80, 24)
+        kept.append(shown)
+        await started(shown)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(play())
+    assert kept[0].settings_are_as_before()
+    kept[0].close()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_to_end_is_told_and_handlers_come_back(number: signal.Signals, code: int) -> None:
+    before = signal.getsignal(number)
+
+    async def scene(shown: Seen) -> None:
+        os.kill(os.getpid(), number)
+        assert await shown.next() == Left(now=True, code=code)
+
+    at_terminal(scene)
+    assert signal.getsignal(number) == before
+
+
+def test_a_terminal_that_has_gone_ends_it() -> None:
+    async def scene(shown: Seen) -> None:
+        os.close(shown.master)
+        assert await shown.terminal.next() == Left(now=True, code=129)
+        shown.terminal.show(words("nobody sees this"))
+        shown.master = os.open("/dev/null", os.O_RDONLY)
+
+    at_terminal(scene)
+
+
+def test_a_terminal_that_can_tell_keys_apart_is_asked_to_and_told_to_stop() -> None:
+    async def play() -> None:
+        async with seen() as shown:
+            await started(shown)
+            assert b"\x1b[?u" in shown.raw
+            assert b"\x1b[>1u" not in shown.raw
+            shown.type("\x1b[?0u")
+            await shown.until(lambda: shown.take_in() or b"\x1b[>1u" in shown.raw)
+            shown.type("a\x1b[13;2ub", "\x1b[120;5u", "\x1b[97;133uz")  # Shift-Enter, Ctrl-X, Ctrl-A with Num Lock
+            await shown.until_seen("> a\n  zb")
+            shown.type("\x1b[27u", "\x1b[9;2u")
+            assert [await shown.next(), await shown.next()] == [Key("cancel"), Key("mode")]
+            await shown.terminal.close()
+            shown.take_in()
+            assert shown.raw.count(b"\x1b[<u") == shown.raw.count(b"\x1b[>1u")
+
+    asyncio.run(play())
+
+
+def test_a_stream_is_drawn_no_faster_than_an_eye_can_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(shown: Seen) -> None:
+        shown.terminal.draw(Live("writing", tail="begins"), Status("model-x"))
+        await shown.until_seen("begins")
+        shown.take_in()
+        pictures = shown.raw.count(b"\x1b[?25l")
+        with monkeypatch.context() as eye:
+            for name in ("_PICTURE_SECONDS", "_SLOWEST_SECONDS"):
+                eye.setattr(f"kitbag.chat.terminal.terminal_ui.{name}", 3_600.0)
+            for number in range(3000):
+                shown.terminal.draw(Live("writing", tail=f"word {number}"), Status("model-x"))
+                await asyncio.sleep(0)
+            shown.take_in()
+            assert shown.raw.count(b"\x1b[?25l") - pictures <= 1
+        shown.terminal.draw(Live("writing", tail="word 3000"), Status("model-x"))
+        await shown.until_seen("word 3000")
+
+    at_terminal(scene)
+
+
+def test_a_block_that_cannot_be_drawn_is_not_lost() -> None:
+    class Broken:
+        def render(self, block: object, width: int, *, colour: bool, hide: Callable[[str], str]) -> str:
+            raise ZeroDivisionError("oops")
+
+        def render_tail(
+            self, markdown: str, width: int, height: int, *, colour: bool, hide: Callable[[str], str]
+        ) -> str:
+            raise ZeroDivisionError("oops")
+
+        def gap(self, above: object, block: object) -> bool:
+            return False
+
+    async def scene(shown: Seen) -> None:
+        shown.terminal.show(Remark("error", "important words"))
+        shown.terminal.draw(Live("writing", tail="tail"), Status("model-x"))
+        await shown.until_seen("important words", "oops", "writing")
+
+    at_terminal(scene, rendering=Broken())
+
+
+def test_a_change_that_was_seen_when_it_was_asked_for_is_not_shown_again_when_it_is_done() -> None:
+    hunk = "@@ -1,1 +1,1 @@\n-old words\n+new words\n"
+
+    async def scene(shown: Seen) -> None:
+        shown.terminal.show(Diff(f"--- /w/a.py\n+++ /w/a.py\n{hunk}"))
+        shown.terminal.show(ToolDone("Edit", "a.py", "+1 -1", False, 0.0, f"--- a.py\n+++ a.py\n{hunk}"))
+        await shown.until_seen("● Edit a.py  +1 -1")
+        assert shown.all().count("new words") == 1
+        other = hunk.replace("new", "other")
+        shown.terminal.show(ToolDone("Edit", "a.py", "+1 -1", False, 0.0, f"--- a.py\n+++ a.py\n{other}"))
+        await shown.until_seen("other words")
+
+    at_terminal(scene)

@@ -1,0 +1,134 @@
+"""`kitbag permissions pending` and `answer`, as a person uses them while a background agent waits."""
+
+import asyncio
+import json
+import os
+import stat
+
+import pytest
+
+from conftest import World
+from kitbag.permissions.approvals.approval import Answer, Question, canonical, digest_of
+from kitbag.permissions.approvals.queue import ApprovalQueue
+from kitbag.permissions.model import Judgement, Part
+from kitbag.store.journal import Journal, journal_path
+from kitbag.store.redaction import Redactor
+
+SECRET = "CANARY_SECRET_4f7a9c"
+
+
+def put(world: World, command: str = "git push", name: str = "0badcafe") -> None:
+    arguments = canonical({"command": command})
+    judgement = Judgement("ask", "it reaches the network", (Part(command, "ask", "why"),), "workspace", True)
+    digest = digest_of("Bash", arguments, "/w")
+    with Journal.open(journal_path(str(world.home / ".kitbag")), Redactor([SECRET])) as journal:
+        asyncio.run(ApprovalQueue(journal).put(Question(name, "Bash", arguments, "/w", judgement, digest, "task-1")))
+
+
+def answer_of(world: World, name: str = "0badcafe") -> Answer | None:
+    with Journal.open(journal_path(str(world.home / ".kitbag")), Redactor()) as journal:
+        return asyncio.run(ApprovalQueue(journal).wait(name, 0))
+
+
+def test_without_questions_there_is_nothing_and_nothing_is_made(world: World) -> None:
+    done = world.run("permissions", "pending")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "0 questions" in done.stderr
+    assert world.json("permissions", "pending") == []
+    assert world.run("permissions", "answer", "x", "deny").returncode == 4
+    assert not (world.home / ".kitbag").exists()
+
+
+def test_a_question_is_shown_whole_with_what_hides_in_it(world: World) -> None:
+    put(world, "ls" + "\t" * 2000 + "\u202e; \x1b[2Kid\n" + "x" * 9000)
+    out = world.ok("permissions", "pending")
+    assert "│ ls[2,000 tabs][U+202E]; [U+001B][2Kid\n│ " + "x" * 9000 in out
+    assert "kitbag permissions answer 0badcafe allow|deny" in out
+    assert "it can change the workspace, with the network" in out
+    (found,) = world.json("permissions", "pending")
+    assert found["arguments"]["command"].startswith("ls\t\t")
+    assert (found["id"], found["whole"], found["asked_by"]) == ("0badcafe", True, "task-1")
+    assert found["shown"][0] == "Bash, asked by task-1 [0badcafe]"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said", "wanted"),
+    [
+        (("allow",), "allowed once", Answer("allow")),
+        (("allow", "--session"), "allowed for the session", Answer("allow", "session")),
+        (("deny", "--reason", "push to a branch"), "denied", Answer("deny", reason="push to a branch")),
+    ],
+)
+def test_an_answer_reaches_the_one_who_asked(
+    world: World, arguments: tuple[str, ...], said: str, wanted: Answer
+) -> None:
+    put(world)
+    out = world.ok("permissions", "answer", "0bad", *arguments)
+    assert "│ git push" in out
+    assert out.endswith(f"{said}\n")
+    assert answer_of(world) == wanted
+    assert world.json("permissions", "pending") == []
+    done = world.run("permissions", "answer", "0badcafe", "deny", "--json")
+    assert done.returncode == 6
+    assert "answered already" in json.loads(done.stderr)["error"]["problem"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("nothing", "allow"), 4),
+        (("0", "allow"), 5),
+        (("0badcafe", "maybe"), 2),
+        (("0badcafe", "deny", "--session"), 2),
+        (("0badcafe",), 2),
+    ],
+)
+def test_a_wrong_answer_changes_nothing(world: World, arguments: tuple[str, ...], code: int) -> None:
+    put(world)
+    put(world, name="0badbeef")
+    done = world.run("permissions", "answer", *arguments)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert "Traceback" not in done.stderr
+    assert len(world.json("permissions", "pending")) == 2
+
+
+def test_an_agent_can_t_answer_for_the_user(world: World) -> None:
+    put(world)
+    world.env["KITBAG_COMMAND_ID"] = "x"
+    done = world.run("permissions", "answer", "0badcafe", "allow")
+    assert done.returncode == 6
+    assert answer_of(world) is None
+
+
+def test_what_holds_a_secret_can_only_be_denied(world: World) -> None:
+    put(world, f"echo {SECRET}")
+    done = world.run("permissions", "pending")
+    assert "│ echo [REDACTED]" in done.stdout
+    assert "can only be denied" in done.stderr
+    assert SECRET not in json.dumps(world.json("permissions", "pending"))
+    assert world.run("permissions", "answer", "0badcafe", "allow").returncode == 6
+    world.ok("permissions", "answer", "0badcafe", "deny")
+
+
+def test_a_damaged_journal_is_set_aside_and_told(world: World) -> None:
+    put(world)
+    path = world.home / ".kitbag/state/journal.db"
+    path.write_bytes(b"no database")
+    done = world.run("permissions", "pending")
+    assert done.returncode == 0
+    assert "the journal was damaged; 0 records kept" in done.stderr
+    (aside,) = (world.home / ".kitbag/state").glob("*damaged-1")
+    assert (aside / "journal.db").read_bytes() == b"no database"
+    assert stat.S_IMODE(os.lstat(path).st_mode) == 0o600
+
+
+def test_a_journal_of_a_newer_kitbag_is_a_clear_error(world: World) -> None:
+    import sqlite3
+
+    put(world)
+    connection = sqlite3.connect(world.home / ".kitbag/state/journal.db")
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    done = world.run("permissions", "pending")
+    assert (done.returncode, done.stdout) == (6, "")
+    assert "newer Kitbag" in done.stderr

@@ -1,0 +1,117 @@
+"""How a run is told: one result for each request, and no secret in any of it."""
+
+import json
+import sys
+
+import pytest
+
+from kitbag.cli.run_output import Document, Report, Stream, TextReport
+from kitbag.errors import KitbagError
+from kitbag.events import Discarded, MessageAdded, Notice, RunEnded, RunStarted, TextDelta, ToolFinished, ToolStarted
+from kitbag.messages import Message, Text, ToolCall, Usage
+
+SECRET = "tok-0123456789abcdef"
+STARTED = RunStarted("s1", "m", "default", "/w", 0, 0, ())
+ENDED = RunEnded("completed", f"It is {SECRET}.", 1, Usage(1, 2), None)
+REPORTS: list[type[Report]] = [TextReport, Document, Stream]
+
+
+def told(report: Report, *events: object) -> None:
+    for event in events:
+        report.event(event)  # type: ignore[arg-type]
+    report.end()
+
+
+@pytest.mark.parametrize("kind", REPORTS)
+def test_no_secret_is_told(kind: type[Report], capsys: pytest.CaptureFixture[str]) -> None:
+    notice = Notice("error", f"bad {SECRET}", f"not {SECRET}")
+    failed = ToolFinished("c", "Read", True, f"no {SECRET}", 0.1)
+    told(
+        kind((SECRET,)),
+        STARTED,
+        notice,
+        failed,
+        TextDelta(f"a {SECRET}"),
+        ENDED._replace(status="failed", error=SECRET),
+    )
+    said = capsys.readouterr()
+    assert SECRET not in said.out + said.err
+    assert "It is [REDACTED]." in said.out
+
+
+@pytest.mark.parametrize("kind", REPORTS)
+def test_a_fault_is_told_once_and_its_place_goes_to_stderr(
+    kind: type[Report], capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = kind((SECRET,))
+    report.event(STARTED)
+    report.fault(f"ZeroDivisionError: {SECRET}", f"Traceback:\n  x = '{SECRET}'\x1b[31m")
+    said = capsys.readouterr()
+    assert "Traceback:" in said.err
+    assert "\x1b" not in said.err
+    assert SECRET not in said.out + said.err
+    assert "a fault of Kitbag" in said.out + said.err
+    report = kind()
+    report.event(STARTED)
+    report.event(ENDED._replace(status="failed", text="", error="oops"))
+    report.fault("ZeroDivisionError", "Traceback:")
+    said = capsys.readouterr()
+    assert (said.out + said.err).count("oops") == 1
+    assert "a fault of Kitbag" not in said.out + said.err
+
+
+def test_of_several_requests_a_document_tells_all(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Document()
+    for text in ("one", "two"):
+        report.event(STARTED)
+        report.event(ENDED._replace(text=text))
+    report.fail(KitbagError("no more", "stop"))
+    found = json.loads(capsys.readouterr().out)
+    assert (found["status"], found["error"]) == ("failed", "no more")
+    assert [earlier["result"] for earlier in found["earlier"]] == ["one", "two"]
+    report.end()
+    assert capsys.readouterr().out == ""
+
+
+class TestText:
+    REFUSED = ToolFinished("c1", "Edit", True, "Edit is not allowed: nobody can be asked", 0.1)
+
+    def test_without_a_terminal_what_was_refused_is_told_once_at_the_end(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        bash = ToolFinished("c2", "Bash", True, "Bash is not allowed: no", 0.1)
+        failed = ToolFinished("c3", "Read", True, "it is not there", 0.1)
+        report = TextReport()
+        told(report, STARTED, self.REFUSED, bash, bash, failed, ENDED)
+        said = capsys.readouterr()
+        assert said.out == f"It is {SECRET}.\n"
+        assert "warning: refused, and so not done: Edit, Bash (2 times)\n  fix: --permission-mode" in said.err
+        told(report, STARTED, ENDED)
+        assert capsys.readouterr().err == ""
+
+    def test_at_a_terminal_words_calls_and_results_are_told_as_they_come(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+        monkeypatch.setenv("NO_COLOR", "1")
+        one, two = ToolStarted("c1", "Edit", {}, "Edit(a.py)"), ToolStarted("c2", "Grep", {}, "Grep(x)")
+        spoken = MessageAdded(Message("assistant", (Text("I look.\nThen I act."), ToolCall("c1", "Edit", {}))))
+        found = ToolFinished("c2", "Grep", False, "2 files", 0.1)
+        told(TextReport(), STARTED, spoken, one, two, found, self.REFUSED, ENDED)
+        said = capsys.readouterr()
+        assert said.out == f"It is {SECRET}.\n"
+        assert said.err.splitlines()[1:] == [
+            "I look.",
+            "Then I act.",
+            "  Edit(a.py)",
+            "  Grep(x)",
+            "    2 files",
+            "    Edit(a.py): Edit is not allowed: nobody can be asked",
+        ]
+
+
+class TestPieces:
+    def test_what_was_taken_back_is_not_shown_later(self, capsys: pytest.CaptureFixture[str]) -> None:
+        told(Stream((SECRET,)), STARTED, TextDelta("the tok-012"), Discarded("broke"), TextDelta("Fine."), ENDED)
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [line["text"] for line in lines if line["type"] == "text"] == ["the ", "Fine."]

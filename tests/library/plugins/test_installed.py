@@ -1,0 +1,1009 @@
+"""Plugins: reading one, listing them, and changing what is installed without ever leaving a half of it."""
+
+import io
+import json
+import os
+import stat
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from kitbag.errors import Diagnostic, InvalidError, KitbagError, NotFoundError, UsageError
+from kitbag.library.plugins.installed import Plugin, installed, read_plugin, roots_of
+from kitbag.library.plugins.store import install, remove, set_enabled, verify
+from kitbag.library.scopes import Root
+from kitbag.text.source_files import boundary_of
+from support.disk import Disk
+from support.matrix import sample
+from support.waiting import TEST_TIMEOUT
+
+SKILL = "---\nname: greet\ndescription: Greets people.\n---\nSay hello.\n"
+ACTING_SKILL = "---\nname: act\ndescription: Looks.\n---\nNow: !`git status`\n"
+
+
+def tree(path: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        file = path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return path
+
+
+def plugin_at(path: Path, name: str = "sample", version: str = "1.0.0", **files: str) -> Path:
+    manifest = {"name": name, "version": version, "description": "A sample."}
+    return tree(path, {".claude-plugin/plugin.json": json.dumps(manifest), "skills/greet/SKILL.md": SKILL, **files})
+
+
+def snapshot(path: Path) -> dict[str, str]:
+    """Every file below, except the lock that only serialises changes."""
+    return {
+        str(file.relative_to(path)): os.readlink(file) if file.is_symlink() else file.read_text()
+        for file in sorted(path.rglob("*"))
+        if (file.is_file() or file.is_symlink()) and file.name != ".lock"
+    }
+
+
+def codes(diagnostics: list[Diagnostic]) -> list[str]:
+    return [diagnostic.code for diagnostic in diagnostics]
+
+
+def read(path: Path, name: str | None = None) -> tuple[Plugin, list[Diagnostic]]:
+    plugin, diagnostics = read_plugin(str(path), name)
+    assert plugin is not None
+    return plugin, diagnostics
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> str:
+    return str(tmp_path / "home")
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return tmp_path / "source"
+
+
+# --- reading one plugin ---------------------------------------------------------------------------
+
+
+def test_all_fields_of_a_manifest_are_read(source: Path) -> None:
+    manifest = {
+        "name": "full",
+        "displayName": "Full Plugin",
+        "version": "2.1.0",
+        "description": "Does\nthings.",
+        "author": {"name": "Ada", "email": "ada@example.org"},
+        "license": "MIT",
+        "homepage": "https://example.org",
+        "repository": "https://example.org/repo",
+        "keywords": ["a"],
+        "metadata": {},
+        "defaultEnabled": False,
+        "skills": ["./extra", "./skills/greet"],
+        "commands": "./cmds/one.md",
+        "agents": ["./people"],
+        "hooks": {"PreToolUse": []},
+        "mcpServers": "./mcp.json",
+        "somethingNew": {"x": 1},
+    }
+    files = {
+        ".claude-plugin/plugin.json": json.dumps(manifest),
+        "skills/greet/SKILL.md": SKILL,
+        "extra/more/SKILL.md": SKILL,
+        "cmds/one.md": "One",
+        "commands/ignored.md": "not used",
+        "people/ada.md": "Ada",
+        "bin/tool": "",
+        "monitors/m.json": "{}",
+    }
+    plugin, diagnostics = read(tree(source, files))
+    assert diagnostics == []
+    assert plugin.name == "full"
+    assert (plugin.display_name, plugin.version, plugin.description) == (
+        "Full Plugin",
+        "2.1.0",
+        "Does things.",
+    )
+    assert (plugin.author, plugin.license, plugin.default_enabled) == ("Ada", "MIT", False)
+    assert plugin.skill_dirs == (f"{source}/skills", f"{source}/extra")
+    assert plugin.command_paths == (f"{source}/cmds/one.md",)
+    assert plugin.agent_paths == (f"{source}/people",)
+    assert plugin.brings == ("hooks", "mcpServers", "monitors", "bin")
+    assert not plugin.enabled
+    assert not plugin.root_skill
+    assert json.loads(json.dumps(plugin.to_json()))["skill_dirs"] == list(plugin.skill_dirs)
+    assert list(plugin.to_json()) == list(Plugin._fields)
+
+
+def test_without_a_manifest_the_directory_gives_name_and_parts(tmp_path: Path) -> None:
+    path = tree(
+        tmp_path / "plain",
+        {"skills/a/SKILL.md": SKILL, "agents/b.md": "", "commands/c.md": "", ".mcp.json": "{}"},
+    )
+    plugin, diagnostics = read(path)
+    assert diagnostics == []
+    assert plugin.name == plugin.display_name == "plain"
+    assert plugin.skill_dirs == (f"{path}/skills",)
+    assert plugin.agent_paths == (f"{path}/agents",)
+    assert plugin.command_paths == (f"{path}/commands",)
+    assert plugin.brings == ("mcpServers",)
+    root = Root(
+        f"{path}/skills", "skills", "plugin", "claude", (5, 0), "plain", str(path), boundary=boundary_of(str(path))
+    )
+    assert roots_of(plugin, (5, 0))[0] == root
+    assert [root.kind for root in roots_of(plugin, (5, 0))] == ["skills", "agents", "commands"]
+
+
+def test_commands_by_name_are_the_files_that_they_name(source: Path) -> None:
+    commands = {
+        "one": {"source": "./cmds/one.md", "description": "d"},
+        "two": "./cmds/other.md",
+        "inline": {"content": "Do it."},
+        "out": {"source": "../out.md"},
+    }
+    text = json.dumps({"name": "kit", "commands": commands})
+    tree(source, {".claude-plugin/plugin.json": text, "cmds/one.md": "", "cmds/other.md": "", "commands/x.md": ""})
+    plugin, diagnostics = read(source)
+    assert plugin.command_paths == (f"{source}/cmds/one.md", f"{source}/cmds/other.md")
+    assert [(d.severity, d.code) for d in diagnostics] == [
+        ("info", "called-by-file"),
+        ("info", "inline-content"),
+        ("error", "bad-path"),
+    ]
+
+
+def test_a_skill_at_the_top_makes_a_plugin_of_one_skill(tmp_path: Path) -> None:
+    path = tree(tmp_path / "solo", {"SKILL.md": SKILL})
+    plugin, _ = read(path)
+    assert plugin.root_skill
+    root = Root(str(path), "skills", "plugin", "claude", (5, 1), "solo", str(path), boundary=boundary_of(str(path)))
+    assert roots_of(plugin, (5, 1)) == [root]
+    plugin, diagnostics = read(tree(path, {"skills/a/SKILL.md": SKILL}))
+    assert not plugin.root_skill
+    assert codes(diagnostics) == ["root-skill"]
+
+
+def test_a_gemini_extension_gives_its_name(source: Path) -> None:
+    plugin, _ = read(tree(source, {"gemini-extension.json": '{"name": "gem", "mcpServers": {"a": {}}}'}))
+    assert (plugin.name, plugin.brings) == ("gem", ("mcpServers",))
+
+
+def test_a_broken_manifest_is_reported_with_its_line_and_the_folders_still_load(source: Path) -> None:
+    files = {".claude-plugin/plugin.json": '{\n "name": "x",\n oops\n}', "skills/a/SKILL.md": SKILL}
+    plugin, diagnostics = read(tree(source, files))
+    assert (plugin.name, plugin.skill_dirs) == ("source", (f"{source}/skills",))
+    assert [(d.code, d.line) for d in diagnostics] == [("json", 3)]
+
+
+HOSTILE_MANIFESTS = {
+    "deep": "[" * 200_000,
+    "deep object": '{"a":' * 100_000,
+    "long number": '{"a": ' + "9" * 10_000 + "}",
+    "list": "[]",
+    "text": '"x"',
+    "empty": "",
+    "binary": "\0\0\0",
+    "huge": '{"description": "' + "x" * 2_000_000 + '"}',
+    "null": "null",
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE_MANIFESTS)
+def test_a_hostile_manifest_is_a_diagnostic_and_nothing_escapes(source: Path, case: str) -> None:
+    files = {".claude-plugin/plugin.json": HOSTILE_MANIFESTS[case], "skills/a/SKILL.md": SKILL}
+    plugin, diagnostics = read(tree(source, files))
+    assert plugin.skill_dirs == (f"{source}/skills",)
+    assert [d.severity for d in diagnostics] == ["error"]
+    assert diagnostics[0].file.endswith("plugin.json")
+
+
+def test_a_manifest_that_is_a_pipe_or_a_link_out_does_not_block_or_leak(source: Path, tmp_path: Path) -> None:
+    tree(source, {"skills/a/SKILL.md": SKILL})
+    (source / ".claude-plugin").mkdir()
+    manifest = source / ".claude-plugin" / "plugin.json"
+    os.mkfifo(manifest)
+    assert codes(read(source)[1]) == ["not-a-file"]
+    manifest.unlink()
+    secret = tmp_path / "secret.json"
+    secret.write_text('{"name": "leaked", "description": "secret"}')
+    manifest.symlink_to(secret)
+    plugin, diagnostics = read(source)
+    assert (plugin.name, plugin.description) == ("source", "")
+    assert codes(diagnostics) == ["path-outside"]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("name", 3),
+        ("version", 1.0),
+        ("description", ["a"]),
+        ("skills", {"a": 1}),
+        ("commands", 5),
+        ("agents", True),
+        ("hooks", 1),
+        ("mcpServers", False),
+        ("defaultEnabled", "yes"),
+        ("keywords", "a"),
+        ("author", ["x"]),
+        ("userConfig", []),
+        ("license", None),
+    ],
+)
+def test_a_known_key_of_the_wrong_type_is_reported_with_its_line(source: Path, key: str, value: object) -> None:
+    text = '{\n "unknown": {},\n ' + f'"{key}": {json.dumps(value)}\n' + "}"
+    plugin, diagnostics = read(tree(source, {".claude-plugin/plugin.json": text, "skills/a/SKILL.md": SKILL}))
+    assert [(d.code, d.line) for d in diagnostics] == [("wrong-type", 3)]
+    assert plugin.skill_dirs == (f"{source}/skills",)
+
+
+@pytest.mark.parametrize(
+    "value", ["../x", "/etc", "skills", "./../outside", "./link", "./a\0b", "./skills/../../outside", 7]
+)
+def test_paths_that_leave_the_plugin_are_reported_and_ignored(tmp_path: Path, source: Path, value: object) -> None:
+    tree(tmp_path / "outside", {"a/SKILL.md": SKILL})
+    tree(source, {".claude-plugin/plugin.json": json.dumps({"skills": [value], "agents": [value]}), "x": ""})
+    (source / "link").symlink_to(tmp_path / "outside")
+    plugin, diagnostics = read(source)
+    assert plugin.skill_dirs == plugin.agent_paths == ()
+    assert set(codes(diagnostics)) <= {"bad-path", "path-outside"}
+    assert len(diagnostics) == 2
+
+
+def test_a_sibling_with_the_same_beginning_is_outside(tmp_path: Path) -> None:
+    tree(tmp_path / "app-evil", {"a/SKILL.md": SKILL})
+    path = tree(tmp_path / "app", {".claude-plugin/plugin.json": '{"skills": "./../app-evil"}'})
+    plugin, diagnostics = read(path)
+    assert plugin.skill_dirs == ()
+    assert codes(diagnostics) == ["path-outside"]
+
+
+def test_a_default_folder_that_is_a_link_out_is_ignored(tmp_path: Path, source: Path) -> None:
+    tree(tmp_path / "outside", {"a/SKILL.md": SKILL})
+    tree(source, {"agents/a.md": ""})
+    (source / "skills").symlink_to(tmp_path / "outside")
+    plugin, diagnostics = read(source)
+    assert plugin.skill_dirs == ()
+    assert codes(diagnostics) == ["path-outside"]
+
+
+def test_hidden_characters_in_a_manifest_are_reported_and_left_out(source: Path) -> None:
+    text = json.dumps({"name": "ok", "displayName": "Nice\u202e", "description": "a\U000e0041b\ud800"})
+    plugin, diagnostics = read(tree(source, {".claude-plugin/plugin.json": text}))
+    assert (plugin.display_name, plugin.description) == ("Nice", "ab")
+    assert codes(diagnostics) == ["hidden-characters", "hidden-characters"]
+
+
+def test_a_directory_without_any_part_of_a_plugin_is_none(source: Path) -> None:
+    tree(source, {"notes.txt": "x"})
+    plugin, diagnostics = read_plugin(str(source))
+    assert plugin is None
+    assert codes(diagnostics) == ["not-a-plugin"]
+    assert read_plugin(str(source / "missing"))[0] is None
+    assert read_plugin(str(source / "notes.txt"))[0] is None
+    assert read_plugin("a\0b")[0] is None
+
+
+# --- listing --------------------------------------------------------------------------------------
+
+
+def test_a_home_without_plugins_costs_no_import_and_creates_nothing(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from kitbag.library.plugins.installed import installed\n"
+        "assert installed(sys.argv[1]) == ([], [])\n"
+        "heavy = 'json hashlib tarfile zipfile tempfile shutil difflib fcntl dataclasses ctypes'.split()\n"
+        "print([name for name in heavy if name in sys.modules])\n"
+    )
+    arguments = [sys.executable, "-c", code, str(tmp_path / "none")]
+    run = subprocess.run(arguments, capture_output=True, text=True, timeout=TEST_TIMEOUT, check=False)
+    assert run.stdout.strip() == "[]", run.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_listing_does_not_read_the_files_of_a_plugin(home: str, source: Path) -> None:
+    install(str(plugin_at(source)), home)
+    code = (
+        "import sys\n"
+        "from kitbag.library.plugins.installed import installed\n"
+        "sys.addaudithook(lambda event, args: event == 'open' and print(args[0], file=sys.stderr))\n"
+        "print([plugin.name for plugin in installed(sys.argv[1])[0]])\n"
+        "print('hashlib' in sys.modules)\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, home], capture_output=True, text=True, timeout=TEST_TIMEOUT, check=True
+    )
+    opened = [line for line in run.stderr.splitlines() if line.startswith(home)]
+    assert run.stdout == "['sample']\nFalse\n"
+    assert sorted(os.path.basename(path) for path in opened) == ["plugin.json", "plugins.lock.json"]
+
+
+def test_plugins_are_listed_by_name_with_what_the_lock_knows(home: str, tmp_path: Path) -> None:
+    for name in ("zeta", "Alpha", "mid"):
+        install(str(plugin_at(tmp_path / name, name)), home)
+    plugins, diagnostics = installed(home)
+    assert diagnostics == []
+    assert [plugin.name for plugin in plugins] == ["Alpha", "mid", "zeta"]
+    assert all(plugin.enabled and plugin.digest.startswith("sha256:") for plugin in plugins)
+    assert plugins[2].source == str(tmp_path / "zeta")
+    assert plugins[0].installed_at.endswith("Z")
+    assert installed(home) == (plugins, diagnostics)
+
+
+def test_a_directory_that_was_not_installed_is_disabled_and_reported(home: str, tmp_path: Path) -> None:
+    plugin_at(tmp_path / "home" / "plugins" / "stray")
+    plugins, diagnostics = installed(home)
+    assert [(plugin.name, plugin.enabled) for plugin in plugins] == [("stray", False)]
+    assert codes(diagnostics) == ["plugin-unlisted"]
+
+
+def test_links_and_strange_names_among_the_plugins_are_not_followed(home: str, tmp_path: Path, source: Path) -> None:
+    base = tmp_path / "home" / "plugins"
+    plugin_at(base / "bad name")
+    (base / "link").symlink_to(plugin_at(source))
+    (base / "note.txt").write_text("")
+    (base / ".hidden").mkdir()
+    plugins, diagnostics = installed(home)
+    assert plugins == []
+    assert codes(diagnostics) == ["not-a-plugin", "not-a-plugin"]
+
+
+DAMAGED_LOCKS = {
+    "empty": "",
+    "cut": '{"version": 1, "plug',
+    "list": "[]",
+    "no plugins": '{"version": 1}',
+    "no version": '{"plugins": {}}',
+    "deep": "[" * 100_000,
+    "binary": "\0",
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED_LOCKS)
+def test_a_damaged_lock_disables_all_and_deletes_nothing(home: str, source: Path, tmp_path: Path, case: str) -> None:
+    install(str(plugin_at(source)), home)
+    lock = Path(home, "plugins", "plugins.lock.json")
+    lock.write_text(DAMAGED_LOCKS[case])
+    before = snapshot(Path(home))
+    plugins, diagnostics = installed(home)
+    assert [(plugin.name, plugin.enabled) for plugin in plugins] == [("sample", False)]
+    assert codes(diagnostics) == ["plugin-lock"]
+    assert snapshot(Path(home)) == before
+    install(str(plugin_at(tmp_path / "other", "other")), home)
+    kept = Path(home, "plugins", "plugins.lock.json.damaged-1")
+    assert kept.read_text() == DAMAGED_LOCKS[case]
+    assert {plugin.name: plugin.enabled for plugin in installed(home)[0]} == {"other": True, "sample": False}
+    set_enabled(home, "sample", True, accept=True)
+    assert all(plugin.enabled for plugin in installed(home)[0])
+
+
+def test_a_damaged_entry_disables_only_its_plugin(home: str, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        install(str(plugin_at(tmp_path / name, name)), home)
+    lock = Path(home, "plugins", "plugins.lock.json")
+    content = json.loads(lock.read_text())
+    content["plugins"]["one"]["enabled"] = "true"
+    lock.write_text(json.dumps(content))
+    plugins, diagnostics = installed(home)
+    assert {plugin.name: plugin.enabled for plugin in plugins} == {"one": False, "two": True}
+    assert "plugin-lock" in codes(diagnostics)
+
+
+def test_a_lock_of_a_newer_kitbag_is_not_overwritten(home: str, source: Path) -> None:
+    install(str(plugin_at(source)), home)
+    lock = Path(home, "plugins", "plugins.lock.json")
+    lock.write_text('{"version": 99, "plugins": {}}')
+    before = snapshot(Path(home))
+    assert [plugin.enabled for plugin in installed(home)[0]] == [False]
+    for change in (lambda: remove(home, "sample"), lambda: install(str(source), home, update=True)):
+        with pytest.raises(InvalidError, match="newer"):
+            change()
+    assert snapshot(Path(home)) == before
+
+
+# --- installing -----------------------------------------------------------------------------------
+
+
+def test_a_directory_is_installed_with_our_modes_and_without_its_history(home: str, source: Path) -> None:
+    plugin_at(source)
+    tree(
+        source,
+        {
+            ".git/config": "x",
+            "node_modules/a/SKILL.md": SKILL,
+            "skills/greet/__pycache__/a.pyc": "",
+            "run.sh": "",
+        },
+    )
+    (source / "run.sh").chmod(0o777)
+    result = install(str(source), home)
+    assert not result.updated
+    assert result.changed == result.diagnostics == ()
+    path = Path(home, "plugins", "sample")
+    assert result.plugin == installed(home)[0][0]
+    assert sorted(snapshot(path)) == [".claude-plugin/plugin.json", "run.sh", "skills/greet/SKILL.md"]
+    assert stat.S_IMODE((path / "run.sh").stat().st_mode) == 0o744
+    modes = {
+        name: stat.S_IMODE(Path(home, "plugins", name).stat().st_mode) for name in ("", "plugins.lock.json", ".lock")
+    }
+    assert modes == {"": 0o700, "plugins.lock.json": 0o600, ".lock": 0o600}
+    assert sorted(os.listdir(path.parent)) == [".lock", "plugins.lock.json", "sample"]
+    assert verify(home, "sample") == []
+
+
+@pytest.mark.parametrize("top", ["", "sample-main/"])
+@pytest.mark.parametrize("kind", ["zip", "tgz"])
+def test_an_archive_is_installed_with_or_without_a_top_folder(home: str, tmp_path: Path, top: str, kind: str) -> None:
+    archive = tmp_path / f"bundle.{kind}"
+    files = {f"{top}skills/greet/SKILL.md": SKILL, f"{top}agents/a.md": "A", "__MACOSX/._x": ""}
+    if kind == "zip":
+        with zipfile.ZipFile(archive, "w") as out:
+            for name, text in files.items():
+                out.writestr(name, text)
+    else:
+        with tarfile.open(archive, "w:gz") as out:
+            for name, text in files.items():
+                info = tarfile.TarInfo(name)
+                info.size = len(text)
+                out.addfile(info, io.BytesIO(text.encode()))
+    result = install(str(archive), home)
+    assert result.plugin.name == ("sample-main" if top else "bundle")
+    assert result.plugin.skill_dirs == (f"{result.plugin.path}/skills",)
+
+
+BAD_NAMES = [
+    "../../x",
+    ".",
+    "..",
+    "/abs",
+    "a\0b",
+    "x" * 300,
+    "grüße",
+    "sаmple",
+    "",
+    " ",
+    "a/b",
+    "a\\b",
+    "-x",
+    "a b",
+    "a\n",
+]
+RESERVED = ["kitbag", "Kitbag", "builtin", "built-in", "plugins", "plugins.lock.json"]
+
+
+@pytest.mark.parametrize("name", BAD_NAMES + RESERVED)
+def test_a_manifest_with_a_bad_name_is_refused(home: str, source: Path, tmp_path: Path, name: str) -> None:
+    plugin_at(source, name)
+    before = snapshot(tmp_path)
+    with pytest.raises(InvalidError, match="name"):
+        install(str(source), home)
+    assert snapshot(tmp_path) == before
+    assert installed(home) == ([], [])
+
+
+@pytest.mark.parametrize("name", BAD_NAMES + RESERVED)
+def test_removing_or_enabling_a_bad_name_never_leaves_the_plugins(
+    home: str, source: Path, tmp_path: Path, name: str
+) -> None:
+    install(str(plugin_at(source)), home)
+    tree(tmp_path / "home", {"x": "tripwire", "kitbag/file": "tripwire"})
+    before = snapshot(tmp_path)
+    for change in (
+        lambda: remove(home, name),
+        lambda: set_enabled(home, name, True),
+        lambda: verify(home, name),
+    ):
+        with pytest.raises(UsageError):
+            change()
+    assert snapshot(tmp_path) == before
+
+
+def refuse(source: Path, home: str, root: Path, error: type[KitbagError], words: str) -> None:
+    before = snapshot(root)
+    with pytest.raises(error, match=words):
+        install(str(source), home)
+    assert snapshot(root) == before
+
+
+def test_links_out_and_special_files_in_a_directory_are_refused(home: str, source: Path, tmp_path: Path) -> None:
+    install(str(plugin_at(tmp_path / "first", "first")), home)
+    (tmp_path / "secret").write_text("secret")
+    plugin_at(source)
+    bad = source / "skills" / "greet" / "bad"
+    bad.symlink_to(tmp_path / "secret")
+    refuse(source, home, tmp_path, InvalidError, "link that leads out")
+    bad.unlink()
+    bad.symlink_to("../../../secret")
+    refuse(source, home, tmp_path, InvalidError, "link that leads out")
+    bad.unlink()
+    bad.symlink_to("nowhere")
+    refuse(source, home, tmp_path, InvalidError, "no file")
+    bad.unlink()
+    bad.symlink_to(source / "skills")
+    with pytest.raises(InvalidError, match="no file"):
+        install(str(source), home)
+    bad.unlink()
+    (source / ".git").mkdir()
+    (source / ".git" / "config").write_text("")
+    bad.symlink_to(source / ".git" / "config")
+    refuse(source, home, tmp_path, InvalidError, "link")
+    bad.unlink()
+    os.mkfifo(bad)
+    refuse(source, home, tmp_path, InvalidError, "pipe")
+    bad.unlink()
+    bad.write_text("")
+    bad.chmod(0o4755)
+    refuse(source, home, tmp_path, InvalidError, "set-user-id")
+
+
+def test_a_link_to_a_file_inside_becomes_a_copy(home: str, source: Path) -> None:
+    plugin_at(source, **{"AGENTS.md": "text"})
+    (source / "CLAUDE.md").symlink_to("AGENTS.md")
+    path = install(str(source), home).plugin.path
+    assert Path(path, "CLAUDE.md").read_text() == "text"
+    assert not Path(path, "CLAUDE.md").is_symlink()
+
+
+@pytest.mark.parametrize("entry", ["../x", "/etc/x", "C:\\x", "a\\b"])
+def test_a_hostile_archive_changes_nothing(home: str, source: Path, tmp_path: Path, entry: str) -> None:
+    install(str(plugin_at(source)), home)
+    archive = tmp_path / "evil.zip"
+    with zipfile.ZipFile(archive, "w") as out:
+        out.writestr("skills/a/SKILL.md", SKILL)
+        out.writestr(entry, "evil")
+    before = snapshot(tmp_path / "home")
+    for update in (False, True):
+        with pytest.raises(InvalidError):
+            install(str(archive), home, update=update)
+    assert snapshot(tmp_path / "home") == before
+    assert sorted(os.listdir(Path(home, "plugins"))) == [".lock", "plugins.lock.json", "sample"]
+
+
+def test_what_is_no_plugin_is_refused_before_it_is_copied(home: str, tmp_path: Path) -> None:
+    tree(tmp_path / "docs", {"a.txt": "x"})
+    refuse(tmp_path / "docs", home, tmp_path, InvalidError, "not a plugin")
+    refuse(tmp_path / "docs" / "a.txt", home, tmp_path, InvalidError, "not a zip or tar")
+    refuse(tmp_path / "missing", home, tmp_path, NotFoundError, "does not exist")
+    with pytest.raises(NotFoundError, match=f"^{os.getcwd()}/not/there does not exist"):
+        install("not/there", home)
+    with pytest.raises(UsageError, match="only local"):
+        install("https://example.org/x.git", home)
+    plugin_at(tmp_path)
+    Path(home, "plugins").mkdir(exist_ok=True, parents=True)
+    refuse(tmp_path, home, tmp_path, UsageError, "own plugins")
+
+
+def test_an_installed_name_needs_update_also_in_another_case(home: str, source: Path, tmp_path: Path) -> None:
+    install(str(plugin_at(source)), home)
+    refuse(source, home, tmp_path, UsageError, "already installed")
+    refuse(plugin_at(tmp_path / "other", "SAMPLE"), home, tmp_path, UsageError, "only in case")
+
+
+def test_a_link_in_the_place_of_a_plugin_is_not_followed(home: str, source: Path, tmp_path: Path) -> None:
+    target = tree(tmp_path / "target", {"keep": "me"})
+    Path(home, "plugins").mkdir(parents=True)
+    Path(home, "plugins", "sample").symlink_to(target)
+    plugin_at(source)
+    for change in (
+        lambda: install(str(source), home, update=True),
+        lambda: remove(home, "sample"),
+        lambda: set_enabled(home, "sample", True, accept=True),
+    ):
+        with pytest.raises(InvalidError):
+            change()
+    assert snapshot(target) == {"keep": "me"}
+
+
+def test_a_plugins_folder_that_is_a_link_is_not_changed(home: str, source: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    Path(home).mkdir()
+    Path(home, "plugins").symlink_to(elsewhere)
+    with pytest.raises(InvalidError, match="link"):
+        install(str(plugin_at(source)), home)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_nothing_is_executed_by_installing_listing_or_removing(home: str, source: Path, tmp_path: Path) -> None:
+    canary = tmp_path / "canary"
+    hooks = json.dumps({"hooks": {"SessionStart": [{"hooks": [{"type": "command", "command": f"touch {canary}"}]}]}})
+    plugin_at(
+        source,
+        **{
+            "hooks/hooks.json": hooks,
+            "skills/x/SKILL.md": f"!`touch {canary}`",
+            "setup.py": f"open('{canary}', 'w')",
+        },
+    )
+    code = (
+        "import sys\n"
+        "from kitbag.library.plugins.installed import installed\n"
+        "from kitbag.library.plugins.store import install, remove, verify\n"
+        "bad = ('subprocess.Popen', 'os.exec', 'os.system', 'os.posix_spawn', 'os.fork', 'socket.connect')\n"
+        "sys.addaudithook(lambda event, args: event in bad and print('EVENT', event))\n"
+        "for update in (False, True): install(sys.argv[1], sys.argv[2], update=update)\n"
+        "print(installed(sys.argv[2])[0][0].brings)\n"
+        "verify(sys.argv[2], 'sample')\n"
+        "remove(sys.argv[2], 'sample')\n"
+    )
+    arguments = [sys.executable, "-c", code, str(source), home]
+    run = subprocess.run(arguments, capture_output=True, text=True, timeout=TEST_TIMEOUT, check=True)
+    assert run.stdout == "('hooks',)\n"
+    assert not canary.exists()
+
+
+# --- marketplaces ---------------------------------------------------------------------------------
+
+
+def market_at(path: Path, *plugins: object) -> Path:
+    return tree(path, {".claude-plugin/marketplace.json": json.dumps({"name": "m", "plugins": plugins})})
+
+
+def test_a_plugin_is_chosen_from_a_marketplace(home: str, source: Path) -> None:
+    plugin_at(source / "tools" / "one", "one")
+    remote = {"name": "far", "source": {"source": "github", "repo": "a/b"}}
+    market_at(source, {"name": "one", "source": "./tools/one", "version": "9", "license": "MIT"}, remote)
+    with pytest.raises(UsageError, match="far, one"):
+        install(str(source), home)
+    with pytest.raises(NotFoundError, match="far, one"):
+        install(str(source), home, plugin="two")
+    with pytest.raises(UsageError, match="only local"):
+        install(str(source), home, plugin="far")
+    plugin = install(str(source), home, plugin="one").plugin
+    assert (plugin.name, plugin.version, plugin.license) == ("one", "1.0.0", "MIT")
+    assert plugin.source == f"{source}#one"
+
+
+@pytest.mark.parametrize(
+    "where", ["./../outside", "../outside", "./link", "/etc", "./missing", "./a\0b", 3, None, "npm-package"]
+)
+def test_a_marketplace_entry_that_leads_elsewhere_is_refused(
+    home: str, tmp_path: Path, source: Path, where: object
+) -> None:
+    plugin_at(tmp_path / "outside")
+    market_at(source, {"name": "bad", "source": where})
+    (source / "link").symlink_to(tmp_path / "outside")
+    with pytest.raises(KitbagError):
+        install(str(source), home, plugin="bad")
+    assert installed(home) == ([], [])
+
+
+def test_a_marketplace_can_say_which_of_its_files_a_plugin_is(home: str, source: Path) -> None:
+    tree(source, {"skills/a/SKILL.md": SKILL, "skills/b/SKILL.md": SKILL, "agents/x.md": ""})
+    market_at(source, {"name": "only-a", "source": "./", "strict": False, "skills": ["./skills/a"]})
+    plugin = install(str(source), home, plugin="only-a").plugin
+    assert plugin.skill_dirs == (f"{plugin.path}/skills/a",)
+    assert plugin.agent_paths == ()
+
+
+def test_an_entry_that_says_what_the_plugin_is_needs_no_manifest_in_the_source(home: str, source: Path) -> None:
+    tree(source, {"pack/one/SKILL.md": SKILL, "pack/two/SKILL.md": SKILL, "empty/notes.txt": ""})
+    entry = {"name": "pack", "source": "./pack", "strict": False, "skills": ["./one"]}
+    market_at(source, entry, {"name": "empty", "source": "./empty", "strict": False})
+    plugin = install(str(source), home, plugin="pack").plugin
+    assert plugin.skill_dirs == (f"{plugin.path}/one",)
+    assert [found.skill_dirs for found in installed(home)[0]] == [plugin.skill_dirs]
+    assert verify(home, "pack") == []
+    with pytest.raises(InvalidError, match="not a plugin"):
+        install(str(source), home, plugin="empty")
+
+
+@pytest.mark.parametrize("base", ["./plugins", "plugins/"])
+def test_a_bare_source_is_a_folder_below_the_plugin_root_of_its_marketplace(home: str, source: Path, base: str) -> None:
+    plugin_at(source / "plugins" / "one", "one")
+    entries = [{"name": "one", "source": "one"}, {"name": "out", "source": "x/../../../out"}]
+    market = {"name": "m", "metadata": {"pluginRoot": base}, "plugins": entries}
+    tree(source, {".claude-plugin/marketplace.json": json.dumps(market)})
+    plugin_at(source.parent / "out", "out")
+    assert install(str(source), home, plugin="one").plugin.name == "one"
+    with pytest.raises(InvalidError, match="leads out"):
+        install(str(source), home, plugin="out")
+
+
+def test_a_bad_name_in_a_marketplace_is_refused(home: str, source: Path) -> None:
+    market_at(plugin_at(source / "x").parent, {"name": "../evil", "source": "./x"})
+    with pytest.raises(InvalidError, match="name"):
+        install(str(source), home, plugin="../evil")
+
+
+def test_choosing_from_what_is_no_marketplace_is_an_error(home: str, source: Path) -> None:
+    with pytest.raises(UsageError, match="not a marketplace"):
+        install(str(plugin_at(source)), home, plugin="sample")
+
+
+# --- updating, enabling, removing -----------------------------------------------------------------
+
+
+def test_an_update_of_prose_keeps_the_plugin_enabled(home: str, source: Path) -> None:
+    install(str(plugin_at(source, **{"README.md": "old"})), home)
+    tree(
+        source,
+        {"README.md": "new", "skills/greet/SKILL.md": SKILL + "More.\n", "skills/greet/references/x.md": "x"},
+    )
+    result = install(str(source), home, update=True)
+    assert result.updated
+    assert result.changed == ()
+    assert result.plugin.enabled
+    assert Path(result.plugin.path, "README.md").read_text() == "new"
+    assert verify(home, "sample") == []
+
+
+ACTING = {
+    "command in a skill": {"skills/greet/SKILL.md": ACTING_SKILL},
+    "command block": {"skills/greet/SKILL.md": SKILL + "\n```!\nls\n```\n"},
+    "allowed tools": {"skills/greet/SKILL.md": SKILL.replace("name:", "allowed-tools: Bash(*)\nname:")},
+    "escaped key": {"skills/greet/SKILL.md": SKILL.replace("name:", '"allowed-\\x74ools": Bash\nname:')},
+    "utf-16": {"skills/greet/SKILL.md": "\0"},
+    "hooks": {"hooks/hooks.json": "{}"},
+    "servers": {".mcp.json": "{}"},
+    "script": {"skills/greet/run.py": "print()"},
+    "script without suffix": {"skills/greet/run": "echo"},
+    "unknown format": {"data.bin": "x"},
+    "manifest": {".claude-plugin/plugin.json": '{"name": "sample", "hooks": "./h"}'},
+}
+
+
+@pytest.mark.parametrize("case", ACTING)
+def test_an_update_of_what_can_act_disables_the_plugin_until_it_is_approved(home: str, source: Path, case: str) -> None:
+    install(str(plugin_at(source)), home)
+    tree(source, ACTING[case])
+    result = install(str(source), home, update=True)
+    path = next(iter(ACTING[case]))
+    mark = "~" if path.startswith(".claude-plugin") else "+"
+    assert [str(change) for change in result.changed] == [f"{mark} {path}"]
+    assert not result.plugin.enabled
+    assert not installed(home)[0][0].enabled
+    assert set_enabled(home, "sample", True).enabled
+    assert installed(home)[0][0].enabled
+    again = install(str(source), home, update=True)
+    assert again.changed == ()
+    assert again.plugin.enabled
+
+
+def test_what_can_act_and_goes_away_or_changes_is_named(home: str, source: Path) -> None:
+    files = {
+        "skills/a/SKILL.md": ACTING_SKILL,
+        "skills/b/run.sh": "one",
+        "agents/x.md": "---\ntools: Read\n---\nBody",
+    }
+    install(str(plugin_at(source, **files)), home)
+    (source / "skills/b/run.sh").unlink()
+    tree(
+        source,
+        {"skills/a/SKILL.md": ACTING_SKILL + "more", "agents/x.md": "---\ntools: Read\n---\nOther body"},
+    )
+    (source / "skills/greet/SKILL.md").chmod(0o755)
+    result = install(str(source), home, update=True)
+    assert [str(change) for change in result.changed] == [
+        "~ skills/a/SKILL.md",
+        "- skills/b/run.sh",
+        "+ skills/greet/SKILL.md",
+    ]
+
+
+def test_a_plugin_that_was_disabled_stays_disabled_after_an_update(home: str, source: Path) -> None:
+    install(str(plugin_at(source)), home)
+    set_enabled(home, "sample", False)
+    assert not install(str(source), home, update=True).plugin.enabled
+
+
+def test_a_plugin_that_is_off_by_default_is_installed_disabled(home: str, source: Path) -> None:
+    tree(source, {".claude-plugin/plugin.json": '{"name": "off", "defaultEnabled": false}'})
+    assert not install(str(source), home).plugin.enabled
+
+
+def test_files_changed_after_the_installation_are_found_and_not_enabled_unseen(home: str, source: Path) -> None:
+    path = Path(install(str(plugin_at(source, **{"run.sh": "one"})), home).plugin.path)
+    (path / "run.sh").write_text("two")
+    (path / "added.py").write_text("x")
+    (path / "link").symlink_to("/etc/passwd")
+    tree(path, {"skills/greet/__pycache__/x.pyc": "compiled"})
+    assert [str(change) for change in verify(home, "sample")] == ["+ added.py", "+ link", "~ run.sh"]
+    set_enabled(home, "sample", False)
+    with pytest.raises(InvalidError, match=r"added\.py"):
+        set_enabled(home, "sample", True)
+    assert not installed(home)[0][0].enabled
+    assert set_enabled(home, "sample", True, accept=True).enabled
+    assert verify(home, "sample") == []
+    (path / "skills/greet/SKILL.md").write_text(SKILL + "prose")
+    assert [str(change) for change in verify(home, "sample")] == ["~ *"]
+
+
+def test_removing_takes_the_directory_and_the_entry(home: str, source: Path, tmp_path: Path) -> None:
+    install(str(plugin_at(source)), home)
+    install(str(plugin_at(tmp_path / "other", "other")), home)
+    remove(home, "SAMPLE")
+    assert [plugin.name for plugin in installed(home)[0]] == ["other"]
+    assert sorted(os.listdir(Path(home, "plugins"))) == [".lock", "other", "plugins.lock.json"]
+    assert "sample" not in Path(home, "plugins", "plugins.lock.json").read_text()
+    assert (source / "skills/greet/SKILL.md").read_text() == SKILL
+
+
+def test_an_unknown_name_is_not_found_with_close_ones(home: str, source: Path) -> None:
+    for change in (remove, verify):
+        with pytest.raises(NotFoundError):
+            change(home, "sample")
+    assert not Path(home).exists()
+    install(str(plugin_at(source)), home)
+    for change in (remove, verify):
+        with pytest.raises(NotFoundError) as caught:
+            change(home, "sampel")
+        assert "sample" in caught.value.fix
+
+
+def test_a_directory_that_somebody_deleted_is_reported_and_can_be_removed(
+    home: str, source: Path, tmp_path: Path
+) -> None:
+    install(str(plugin_at(source)), home)
+    install(str(plugin_at(tmp_path / "other", "other")), home)
+    Path(home, "plugins", "sample").rename(tmp_path / "gone")
+    assert codes(installed(home)[1]) == ["plugin-missing"]
+    remove(home, "sample")
+    assert installed(home)[1] == []
+
+
+def test_the_lock_file_is_whole_on_the_disk_before_it_takes_the_old_one_s_place(
+    home: str, source: Path, disk: Disk
+) -> None:
+    install(str(plugin_at(source)), home)
+    set_enabled(home, "sample", False)
+    steps = disk.steps(Path(home, "plugins", "plugins.lock.json"), Path(home, "plugins"))
+    assert steps[-3:] == ["plugins.lock.json synced", "plugins.lock.json renamed", "plugins synced"]
+
+
+# --- several processes, and killed ones -----------------------------------------------------------
+
+# Kills a child before its n-th change of the file system, for every n, and reports what is left each time.
+KILLED = """
+import json, os, shutil, signal, sys
+from kitbag.library.plugins.installed import installed
+from kitbag.library.plugins.store import install, remove, verify
+import ctypes, difflib, fcntl, hashlib, tarfile, tempfile, zipfile
+
+first, second, home, what = sys.argv[1:]
+EVENTS = {"os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.link", "os.chmod", "ctypes.dlsym"}
+
+def child(after):
+    count = 0
+    def hook(event, args):
+        nonlocal count
+        writes = event == "open" and isinstance(args[2], int) and args[2] & (os.O_WRONLY | os.O_RDWR)
+        if event in EVENTS or writes:
+            count += 1
+            if count == after:
+                os.kill(os.getpid(), signal.SIGKILL)
+    sys.addaudithook(hook)
+    if what == "remove":
+        remove(home, "sample")
+    else:
+        install(second, home, update=True)
+    os._exit(0)
+
+answers = []
+for after in range(1, 500):
+    shutil.rmtree(home, ignore_errors=True)
+    if first:
+        install(first, home)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            child(after)
+        finally:
+            os._exit(3)
+    status = os.waitpid(pid, 0)[1]
+    plugins, diagnostics = installed(home)
+    state = [[p.version, p.enabled, [str(c) for c in verify(home, p.name)]] for p in plugins]
+    again = install(second, home, update=True)
+    left = [name for name in os.listdir(home + "/plugins") if name.startswith((".staging", ".plugins"))]
+    good = not left and again.plugin.version == "2.0.0" and verify(home, "sample") == []
+    answers.append([os.WIFSIGNALED(status), state, good, [d.code for d in diagnostics]])
+    if not os.WIFSIGNALED(status):
+        assert status == 0, status
+        break
+print(json.dumps(answers))
+"""
+
+
+def killed_everywhere(
+    first: str, second: str, home: str, what: str
+) -> list[tuple[bool, list[object], bool, list[str]]]:
+    arguments = [sys.executable, "-c", KILLED, first, second, home, what]
+    run = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    answers = json.loads(run.stdout)
+    assert len(answers) > 5
+    assert not answers[-1][0]
+    assert all(good for _, _, good, _ in answers)
+    return answers
+
+
+def archived(path: Path) -> str:
+    archive = path.with_suffix(".tar.gz")
+    with tarfile.open(archive, "w:gz") as out:
+        out.add(path, arcname=".")
+    return str(archive)
+
+
+@pytest.mark.parametrize("pack", sample([str, archived], 1))
+def test_an_update_killed_anywhere_leaves_the_old_or_the_new_plugin_whole(
+    home: str, tmp_path: Path, pack: type[str]
+) -> None:
+    first = plugin_at(tmp_path / "v1", version="1.0.0", **{"run.sh": "one"})
+    second = plugin_at(tmp_path / "v2", version="2.0.0", **{"run.sh": "two", "extra.sh": "more"})
+    states = [state for _, state, _, _ in killed_everywhere(str(first), pack(second), home, "update")]
+    old, new = [["1.0.0", True, []]], [["2.0.0", False, []]]
+    assert all(state in (old, new) for state in states), states
+    assert states[0] == old
+    assert states[-1] == new
+    assert states == sorted(states)
+
+
+def test_a_first_installation_killed_anywhere_leaves_nothing_or_all(home: str, tmp_path: Path) -> None:
+    second = plugin_at(tmp_path / "v2", version="2.0.0", **{"run.sh": "two"})
+    answers = killed_everywhere("", str(second), home, "install")
+    assert all(state in ([], [["2.0.0", True, []]]) for _, state, _, _ in answers), answers
+    assert all(diagnostics == [] for _, _, _, diagnostics in answers)
+
+
+def test_a_removal_killed_anywhere_leaves_the_plugin_whole_or_not_listed(home: str, tmp_path: Path) -> None:
+    first = plugin_at(tmp_path / "v1", version="1.0.0")
+    second = plugin_at(tmp_path / "v2", version="2.0.0")
+    answers = killed_everywhere(str(first), str(second), home, "remove")
+    assert all(state in ([], [["1.0.0", True, []]]) for _, state, _, _ in answers), answers
+
+
+def test_an_update_interrupted_between_two_renames_is_taken_back(home: str, source: Path, tmp_path: Path) -> None:
+    """Where a system can't exchange two directories, the old one is moved away first."""
+    install(str(plugin_at(source)), home)
+    base = Path(home, "plugins")
+    staging = base / ".staging-left"
+    (staging / "new").mkdir(parents=True)
+    lock = json.loads((base / "plugins.lock.json").read_text())
+    record = lock["plugins"]["sample"]
+    lock["plugins"]["sample"] = {
+        **record,
+        "pending": {
+            "inode": (staging / "new").stat().st_ino,
+            "was": (base / "sample").stat().st_ino,
+            "staging": ".staging-left",
+            "record": {**record, "version": "2.0.0", "digest": "sha256:other"},
+        },
+    }
+    (base / "plugins.lock.json").write_text(json.dumps(lock))
+    (base / "sample").rename(staging / "old")
+    install(str(plugin_at(tmp_path / "other", "other")), home)
+    plugins, diagnostics = installed(home)
+    assert diagnostics == []
+    assert [(plugin.name, plugin.version, plugin.enabled) for plugin in plugins] == [
+        ("other", "1.0.0", True),
+        ("sample", "1.0.0", True),
+    ]
+    assert verify(home, "sample") == []
+    assert not staging.exists()
+
+
+def test_a_directory_that_is_neither_the_old_nor_the_announced_one_is_disabled(home: str, source: Path) -> None:
+    install(str(plugin_at(source)), home)
+    base = Path(home, "plugins")
+    lock = json.loads((base / "plugins.lock.json").read_text())
+    record = lock["plugins"]["sample"]
+    pending = {"inode": 1, "was": 2, "staging": ".staging-left", "record": record}
+    lock["plugins"]["sample"] = {**record, "pending": pending}
+    (base / "plugins.lock.json").write_text(json.dumps(lock))
+    assert [plugin.enabled for plugin in installed(home)[0]] == [False]
+
+
+def test_many_processes_that_install_at_once_all_succeed(home: str, tmp_path: Path) -> None:
+    code = "import sys\nfrom kitbag.library.plugins.store import install\ninstall(sys.argv[1], sys.argv[2])\n"
+    names = [f"plugin-{number}" for number in range(8)]
+    running = [
+        subprocess.Popen([sys.executable, "-c", code, str(plugin_at(tmp_path / name, name)), home]) for name in names
+    ]
+    assert [process.wait(timeout=TEST_TIMEOUT) for process in running] == [0] * 8
+    plugins, diagnostics = installed(home)
+    assert diagnostics == []
+    assert [(plugin.name, plugin.enabled) for plugin in plugins] == [(name, True) for name in names]

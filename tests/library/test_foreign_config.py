@@ -1,0 +1,68 @@
+"""What other tools' settings would run is named, and nothing of it runs."""
+
+import json
+
+import pytest
+
+from conftest import World
+from kitbag.errors import Diagnostic
+from kitbag.library.foreign_config import inert_configuration
+
+
+def notes(world: World) -> list[Diagnostic]:
+    return inert_configuration(world.places())
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        (
+            ".mcp.json",
+            {"mcpServers": {"files": {"command": "x"}}},
+            "MCP servers are started only where the workspace is trusted: files",
+        ),
+        (".vscode/mcp.json", {"servers": {"db": {}}}, "MCP servers are not started: db"),
+        ("opencode.json", {"mcp": {"web": {}}}, "MCP servers are not started: web"),
+        (".claude/settings.json", {"hooks": {"Stop": []}}, "hooks are not run: Stop"),
+        (
+            ".claude/settings.local.json",
+            {"statusLine": {"command": "x"}},
+            "the status line command is not run: command",
+        ),
+        (".claude/settings.json", {"apiKeyHelper": "cat key"}, "the key helper command is not run"),
+        (".cursor/hooks.json", {"hooks": {"stop": []}}, "hooks are not run: stop"),
+        ("~/.gemini/settings.json", {"mcpServers": {"g": {}}}, "MCP servers are not started: g"),
+        (".claude/settings.json", {"env": {"A": "b"}}, "environment variables from it are not used: A"),
+    ],
+)
+def test_each_is_named_with_its_line(world: World, file: str, content: object, said: str) -> None:
+    path = world.write(file, "{\n" + json.dumps(content)[1:])
+    assert [(d.severity, d.code, d.file, d.line, d.problem) for d in notes(world)] == [
+        ("info", "not-run", str(path), 2, said)
+    ]
+
+
+def test_an_environment_file_is_said_to_be_left_alone(world: World) -> None:
+    path = world.write(".env", "KITBAG_HOME=/evil\n")
+    assert [(d.file, d.code) for d in notes(world)] == [(str(path), "not-run")]
+
+
+def test_nothing_to_run_means_nothing_to_say(world: World) -> None:
+    world.write(".claude/settings.json", '{"model": "opus", "hooks": {}}')
+    world.write(".mcp.json", "[]")
+    assert notes(world) == []
+
+
+@pytest.mark.parametrize("text", ["{not json", "// a comment\n{}", "[" * 100_000, b"\xff\x00\xfe"])
+def test_what_can_t_be_read_is_said_and_never_raised(world: World, text: str | bytes) -> None:
+    world.write(".mcp.json", text)
+    assert [d.problem for d in notes(world)] == ["can't be read as JSON; nothing in it is used"]
+
+
+def test_names_from_a_file_can_t_add_lines_to_the_report(world: World) -> None:
+    servers = {"a\nerror: all is lost": {}, "b" * 5_000: {}, **{f"s{n}": {} for n in range(50)}}
+    world.write(".mcp.json", json.dumps({"mcpServers": servers}))
+    (note,) = notes(world)
+    assert "\n" not in note.problem
+    assert len(note.problem) < 400
+    assert note.problem.endswith("and 47 more")

@@ -1,0 +1,44 @@
+"""Where the environment names a proxy, requests go through it and not around."""
+
+import asyncio
+
+import pytest
+
+from kitbag.messages import user
+from kitbag.models.adapters.anthropic import Anthropic
+from kitbag.models.adapters.wire import Endpoint
+from kitbag.models.provider import ModelError, Reply, Request
+from kitbag.testing import ModelServer, Rule, Script, Step
+
+
+def ask(url: str) -> list[object]:
+    async def go() -> list[object]:
+        adapter = Anthropic(Endpoint("anthropic", url, {"x-api-key": "k"}, 20.0))
+        try:
+            return [piece async for piece in adapter.stream(Request("m", (), (user("hi"),)))]
+        finally:
+            await adapter.close()
+
+    return asyncio.run(go())
+
+
+def test_a_proxy_gets_the_request_for_the_other_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ModelServer(Script([Rule([Step(text="Through.")])])) as proxy:
+        for name in ("NO_PROXY", "no_proxy"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("HTTP_PROXY", proxy.url)
+        reply = ask("http://models.example")[-1]
+        assert isinstance(reply, Reply)
+        assert reply.message.text == "Through."
+        assert proxy.requests[0].path == "http://models.example/v1/messages"
+
+
+def test_a_proxy_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    with ModelServer(Script([Rule([])])) as proxy:
+        address = proxy.url
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HTTP_PROXY", address)
+    with pytest.raises(ModelError) as caught:
+        ask("http://models.example")
+    assert caught.value.kind == "unreachable"

@@ -1,0 +1,50 @@
+"""Which skill a request speaks for, and which command a text labels as the one that runs the tests."""
+
+import pytest
+
+from kitbag.models.offline.skills import best_skill, labelled_command
+from kitbag.models.provider import Block, Request
+
+CATALOG = """<available-skills>
+Use the Skill tool to load any of these before doing the work it covers:
+
+- code-review: Reviews changes in this repository, finds defects.
+</available-skills>"""
+
+
+def test_a_skill_is_found_in_the_suggestions_too() -> None:
+    suggested = "<suggested-skills>\nFound:\n- pdf-forms: Fills in PDF forms.\n</suggested-skills>"
+    found = best_skill(Request("", (Block(CATALOG),), ()), f"fill in the pdf forms\n\n{suggested}", {"pdf", "form"})
+    assert found is not None
+    assert found.name == "pdf-forms"
+
+
+def fence(*rows: str, info: str = "sh", mark: str = "```") -> str:
+    return "\n".join([f"{mark}{info}", *rows, mark])
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        (f"Run the tests:\n\n{fence('make test')}", "make test"),
+        (f"Words.\n\n## Tests\n\n{fence('make test', info='')}\n", "make test"),
+        (f"# Testing\n{fence('$ make test', info='console')}", "make test"),
+        (f"1. Change it.\n2. Run all tests,\n   in this folder:\n\n   {fence('make test')}", "make test"),
+        (f"The test command:\n{fence('# all of them', 'make test', '', mark='~~~~')}", "make test"),
+        (f"Build it:\n\n{fence('make')}\n\nTests are run with\n\n{fence('make test')}", "make test"),
+        (f"Run the tests:\n\n{fence('make a', 'make b')}", ""),
+        ("Run the tests:\n\n" + fence("make \\"), ""),
+        (f"Run the tests:\n\n{fence('test()', info='python')}", ""),
+        (f"Never run the tests with:\n\n{fence('make test')}", ""),
+        (f"Don't run the tests like this:\n\n{fence('make test')}", ""),
+        (f"Run the tests. Then ship it:\n\n{fence('make ship')}", ""),
+        (f"Run the tests.\n\nShip it:\n\n{fence('make ship')}", ""),
+        (f"Tests are in tests/.\n\n{fence('make ship')}", ""),
+        ("Run the tests:\n\n```sh\nmake test", ""),
+        (f"Run the tests:\n\n{fence(fence('make test'), info='markdown', mark='````')}", ""),
+        (fence("make test"), ""),
+        ("", ""),
+    ],
+)
+def test_only_one_line_below_words_about_running_the_tests_is_a_test_command(text: str, command: str) -> None:
+    assert labelled_command(text) == command

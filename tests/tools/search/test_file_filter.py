@@ -1,0 +1,53 @@
+"""Which files `glob` and `type` mean."""
+
+import pytest
+
+from kitbag.tools.search.file_filter import TYPES, FileFilter
+from kitbag.tools.search.glob_patterns import GlobError
+
+
+@pytest.mark.parametrize(
+    ("glob", "yes", "no"),
+    [
+        ("*.py", ["a.py", "b/c/a.py", ".a.py"], ["a.pyc"]),
+        ("/top.py", ["top.py"], ["a/top.py"]),
+        ("./src/*", ["src/a"], ["src/a/b"]),
+        ("src/", ["src/a", "src/b/c"], ["x/src"]),
+        ("*.py !test_*", ["a.py"], ["test_a.py", "b/test_a.py"]),
+        ("!vendor/**", ["a.py"], ["vendor/a.py"]),
+        ("", ["anything"], []),
+    ],
+)
+def test_a_glob_chooses_files(glob: str, yes: list[str], no: list[str]) -> None:
+    chosen = FileFilter(glob)
+    assert [path for path in (*yes, *no) if chosen.wants(path)] == yes
+
+
+def test_a_glob_may_start_from_the_working_directory_too() -> None:
+    chosen = FileFilter("src/lib/*.py", prefix="src/")
+    assert chosen.wants("lib/a.py")
+    assert not chosen.wants("other/a.py")
+
+
+@pytest.mark.parametrize(
+    ("glob", "names"),
+    [
+        ("*.py", ("*.py",)),
+        ("src/**/*.{ts,tsx}", ("*.ts", "*.tsx")),
+        ("src/**", ()),
+        ("*", ()),
+        ("[ab].py", ()),
+        ("*.py src/**", ()),
+        ("!*.py", ()),
+        ("a:include:b", ()),
+    ],
+)
+def test_plain_names_are_given_only_when_every_wanted_file_has_one(glob: str, names: tuple[str, ...]) -> None:
+    assert FileFilter(glob).names() == names
+
+
+def test_every_type_can_be_used_and_another_is_refused_with_those_there_are() -> None:
+    for name in TYPES:
+        assert FileFilter("", name).names() or name == "make"
+    with pytest.raises(GlobError, match="there are c, config"):
+        FileFilter("", "klingon")
