@@ -21,7 +21,7 @@ from kitbag.sandbox.environment import scrubbed
 T = TypeVar("T")
 _KEPT = 2_000
 """Characters that the runner keeps for itself, to say why nothing could be started."""
-_ENDING_SECONDS = 3.0
+_ENDING_SECONDS = 30.0  # on a busy machine the end of a sandbox takes seconds
 
 
 class Wanted(NamedTuple):
