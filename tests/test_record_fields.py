@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import msgspec
 import pytest
 
 from kitbag.record_fields import RecordFields
@@ -18,6 +19,19 @@ POINT = RecordFields(Point, "down", across="x")
 def test_a_renamed_field_keeps_its_name_in_records() -> None:
     assert POINT.write(Point(1, 2)) == {"down": 2, "x": 1}
     assert POINT.read({"x": 1, "down": 2}) == Point(1, 2)
+
+
+class Size(msgspec.Struct, frozen=True, kw_only=True):
+    width: int
+    depth: int = 0
+
+
+def test_a_struct_keeps_its_names_in_records_too() -> None:
+    size = RecordFields(Size, "depth", width="w")
+    assert size.write(Size(width=1, depth=2)) == {"depth": 2, "w": 1}
+    assert size.read({"w": 1}) == Size(width=1)
+    with pytest.raises(TypeError, match="Size"):
+        RecordFields(Size, "width")
 
 
 def test_what_an_earlier_version_did_not_write_has_its_default_and_what_a_later_one_adds_is_ignored() -> None:

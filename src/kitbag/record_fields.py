@@ -10,13 +10,13 @@ T = TypeVar("T")
 
 
 class RecordFields(Generic[T]):
-    """`kind` is a NamedTuple."""
+    """`kind` is a NamedTuple or a msgspec.Struct."""
 
     def __init__(self, kind: type[T], *same: str, **renamed: str) -> None:
         """`same`: stored under the name of the field. `renamed`: field="stored name"."""
         self._make: Callable[..., T] = kind
         self._names = {name: name for name in same} | renamed
-        wrong = set(self._names) ^ set(getattr(kind, "_fields", ()))
+        wrong = set(self._names) ^ set(getattr(kind, "__struct_fields__", ()) or getattr(kind, "_fields", ()))
         if wrong:
             raise TypeError(f"{kind.__name__}: name each field once, and only fields: {sorted(wrong)}")
 
